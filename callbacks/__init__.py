@@ -1,0 +1,1 @@
+"""What is watched and guarded during a run: checkpoints and signals, metrics, utilization, anomalies."""

@@ -1,0 +1,167 @@
+"""Checkpoints, signals and evaluation meet at the boundary between two optimizer steps, and nowhere else."""
+
+import math
+import signal
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any, Literal
+
+import lightning.pytorch as L
+import torch
+import torch.distributed as dist
+from annotated_types import Gt
+
+from callbacks.checkpoints import CheckpointFolder
+from utilization.clock import PhaseClock
+
+PREEMPTED = 75
+"""Exit status of a run that was asked to stop and saved: EX_TEMPFAIL of sysexits.h, "try again later"."""
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+
+
+class Preempted(SystemExit):
+    """Raised at a step boundary after a signal, once the checkpoint is saved; ends the process with status 75."""
+
+
+class Boundary(L.Callback):
+    """Owns what happens between steps: evaluate, save, or leave because a signal asked for it.
+
+    A signal only sets a flag; at the next step boundary (or evaluation batch) every device learns of it, the run saves
+    and raises `Preempted`. A run that leaves inside an evaluation owes it: the whole evaluation is done again first
+    thing after the resume, so that the schedule sees the same validation metrics as an uninterrupted run.
+    """
+
+    def __init__(
+        self,
+        *,
+        directory: str,
+        validate_every_steps: Annotated[int, Gt(0)] | None,
+        save_every_steps: Annotated[int, Gt(0)] | None = None,
+        keep_last: Annotated[int, Gt(0)] = 2,
+        monitor: str = "val/loss",
+        mode: Literal["min", "max"] = "min",
+    ) -> None:
+        """Null `validate_every_steps`: evaluate at the end only; null `save_every_steps`: save after evaluations."""
+        self.folder = CheckpointFolder(Path(directory), keep_last)
+        self.validate_every_steps = validate_every_steps
+        self.save_every_steps = save_every_steps
+        self.monitor, self.mode = monitor, mode
+        self.best: float | None = None
+        self.owed = False
+        self.signal = 0
+        self.clock = PhaseClock()
+
+    def take_signals(self, trainer: L.Trainer) -> None:
+        """Handle SIGTERM, SIGINT and SIGUSR1 here instead of in Lightning; call it before `fit`.
+
+        Lightning's own handler runs a collective inside the handler, loses the current step and exits 0; there is no
+        public switch for it, hence the two private names (the version of Lightning is pinned and this is tested).
+        """
+        trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
+        trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
+        for number in _SIGNALS:
+            signal.signal(number, self._on_signal)
+
+    # Lightning's hooks
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        if trainer.is_global_zero:
+            self.folder.clean()
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if self.owed:
+            self._evaluate(trainer)
+            self._judge(trainer)
+
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
+        step = trainer.global_step
+        last = step >= trainer.max_steps
+        evaluate = last or (self.validate_every_steps is not None and step % self.validate_every_steps == 0)
+        self.owed = evaluate
+        self._leave_if_asked(trainer)
+        if evaluate:
+            self._evaluate(trainer)
+        due = step % self.save_every_steps == 0 if self.save_every_steps else evaluate
+        if due or last:
+            self._save(trainer)
+        if evaluate:
+            self._judge(trainer)
+
+    def on_validation_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
+        if self.owed:
+            self._leave_if_asked(trainer)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"owed": self.owed, "best": self.best}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.owed, self.best = state_dict["owed"], state_dict["best"]
+
+    def on_save_checkpoint(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Write Lightning's loop counters as if exactly the finished steps had been done, whatever the moment."""
+        fit = checkpoint["loops"]["fit_loop"]
+        batches = trainer.fit_loop.epoch_loop.batch_progress.total.ready
+        count = dict.fromkeys(("ready", "started", "processed", "completed"), batches)
+        fit["epoch_loop.batch_progress"] = {"total": count, "current": dict(count), "is_last_batch": False}
+        none = dict.fromkeys(("ready", "started", "processed", "completed"), 0)
+        fit["epoch_loop.val_loop.batch_progress"] = {"total": none, "current": dict(none), "is_last_batch": False}
+        if not pl_module.automatic_optimization:
+            steps = {"ready": trainer.global_step, "completed": trainer.global_step}
+            fit["epoch_loop.manual_optimization.optim_step_progress"] = {"total": steps, "current": dict(steps)}
+            epoch = {"ready": 1, "started": 1, "processed": 0, "completed": 0}
+            fit["epoch_progress"] = {"total": epoch, "current": dict(epoch)}
+            fit["epoch_loop.state_dict"]["_batches_that_stepped"] = trainer.global_step
+
+    # What a boundary does
+
+    def _evaluate(self, trainer: L.Trainer) -> None:
+        """Run the validation loop as Lightning itself does between two batches."""
+        if not trainer.fit_loop.epoch_loop.val_loop._data_source.is_defined():
+            self.owed = False
+            return
+        first_iteration = trainer._logger_connector._first_loop_iter
+        with self.clock.phase("evaluation"):
+            trainer.validating = True
+            trainer.fit_loop.epoch_loop.val_loop.run()
+            trainer.training = True
+        trainer._logger_connector._first_loop_iter = first_iteration
+        self.owed = False
+
+    def _save(self, trainer: L.Trainer) -> None:
+        """Save this step, once; the same step can be due, the best so far and the last all at once."""
+        path = self.folder.path / self.folder.name(trainer.global_step)
+        if path.exists():
+            return
+        with self.clock.phase("checkpoint"):
+            trainer.save_checkpoint(path)
+            if trainer.is_global_zero:
+                self.folder.prune()
+            trainer.strategy.barrier()
+
+    def _judge(self, trainer: L.Trainer) -> None:
+        """Keep this step as the best if the monitored metric improved; NaN never does."""
+        value = trainer.callback_metrics.get(self.monitor)
+        if value is None or not math.isfinite(value := float(value)):
+            return
+        if self.best is None or (value < self.best if self.mode == "min" else value > self.best):
+            self.best = value
+            self._save(trainer)
+            if trainer.is_global_zero:
+                self.folder.set_best(trainer.global_step)
+
+    def _leave_if_asked(self, trainer: L.Trainer) -> None:
+        flag = torch.tensor(self.signal, device=trainer.strategy.root_device)
+        if trainer.world_size > 1:
+            dist.all_reduce(flag, op=dist.ReduceOp.MAX)
+        if int(flag):
+            self._save(trainer)
+            # A launcher kills rank 0 when another rank leaves with an error, so only rank 0 carries the status.
+            raise Preempted(PREEMPTED if trainer.is_global_zero else 0)
+
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        if number == signal.SIGINT and self.signal:
+            raise KeyboardInterrupt
+        self.signal = number

@@ -1,0 +1,35 @@
+"""Counts the FLOPs of a run's training step from the module that runs it."""
+
+from typing import Any
+
+import lightning.pytorch as L
+import torch
+from lightning.pytorch.utilities import rank_zero_warn
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from utilization.flops import FlopCount, count_training_flops
+
+
+def shapes_of(micro_batch: Any) -> Any:
+    """The micro-batch with its tensors on the meta device: shapes and types, no memory."""
+    return tree_map(lambda x: torch.empty_like(x, device="meta") if isinstance(x, Tensor) else x, micro_batch)
+
+
+def count_step_flops(module: L.LightningModule, micro_batch: Any) -> FlopCount | None:
+    """FLOPs of a micro-batch by the module's `build_network` and `network_loss`, or a warning and None."""
+    build, loss = getattr(module, "build_network", None), getattr(module, "network_loss", None)
+    if build is None or loss is None:
+        rank_zero_warn(
+            f"{type(module).__name__} has no build_network and network_loss to count FLOPs by: no MFU"
+        )
+        return None
+    try:
+        count = count_training_flops(build, loss, micro_batch)
+    except Exception as error:  # a user's network may need real values; that must not end the run
+        reason = str(error).partition("\n")[0]
+        rank_zero_warn(f"FLOPs cannot be counted ({type(error).__name__}: {reason}), so no MFU")
+        return None
+    if count.uncounted:
+        rank_zero_warn(f"operators without a FLOP formula count as zero: {', '.join(count.uncounted)}")
+    return count

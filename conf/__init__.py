@@ -1,0 +1,1 @@
+"""The shipped Hydra configuration groups: YAML files only, composed by ``matmill.compose``."""

@@ -1,0 +1,1 @@
+"""What a model learns from: text, images, the deterministic order of samples, and small sample sets."""

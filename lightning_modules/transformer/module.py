@@ -1,0 +1,48 @@
+"""What Lightning trains: next-token prediction with a `Transformer`."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+
+from lightning_modules.base import WindowModule
+from lightning_modules.transformer.huggingface import from_huggingface, read_weights
+from lightning_modules.transformer.network import Transformer
+
+
+class TransformerModule(WindowModule):
+    """Trains a `Transformer` on micro-batches of `tokens` and `targets` (B, T), optionally with `documents`
+    (B, T).
+
+    `weights` may name a safetensors file, or a directory as Hugging Face models come in, to start from.
+    """
+
+    network_class = Transformer
+
+    def network_loss(self, network: nn.Module, batch: Mapping[str, Any]) -> Tensor:
+        """Cross entropy in nats summed over the targets that count."""
+        return network(batch["tokens"], batch["targets"], documents=batch.get("documents"))
+
+    def summarise(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """Nats per token, bits per UTF-8 byte of the text predicted, and perplexity per token."""
+        loss = sums["loss"] / sums["units"]
+        return {
+            "val/loss": loss,
+            "val/bits_per_byte": sums["loss"] / math.log(2) / sums["bytes"],
+            "val/perplexity": math.exp(min(loss, 700.0)),  # a diverged loss would overflow
+        }
+
+    def load_weights(self, path: Path) -> None:
+        """Starts from Hugging Face Llama weights, which must fit the configured sizes."""
+        tied = self.network_arguments.get("tie_embeddings", False)
+        weights: dict[str, Any] = from_huggingface(read_weights(path), tie_embeddings=tied)
+        options = StateDictOptions(full_state_dict=True)
+        try:
+            set_model_state_dict(self.network, weights, options=options)
+        except RuntimeError as error:
+            raise ValueError(
+                f"model.weights={path} does not fit the network: {' '.join(str(error).split())}"
+            ) from error

@@ -1,0 +1,129 @@
+"""Builds the objects of a training run from its config: data, module, callbacks and the Trainer."""
+
+import inspect
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as L
+import torch
+from omegaconf import DictConfig
+
+from callbacks.boundary import Boundary
+from callbacks.metrics import MetricsLog
+from datamodules.base import WindowDataModule
+from lightning_modules.base import WindowModule
+from matmill.errors import ConfigError
+from matmill.targets import build, resolve
+
+
+def build_data(config: DictConfig) -> Any:
+    """The data module, read and checked; the sizes it knows fill the model's keys that were left null.
+
+    Raises:
+        ConfigError: the model is too small for the data, such as a vocabulary below the tokenizer's.
+    """
+    data = build(config.data, list(config.allow_targets), **_accepted(config, "data", seed=config.seed))
+    if isinstance(data, WindowDataModule):
+        data.prepare()
+        for name, value in data.facts.items():
+            given = config.model.get(name)
+            if given is None and name in config.model:
+                config.model[name] = value
+            elif given is not None and (given < value if name == "vocab_size" else given != value):
+                raise ConfigError(f"model.{name}={given} does not fit the data, whose {name} is {value}")
+    return data
+
+
+def build_module(config: DictConfig) -> L.LightningModule:
+    """The LightningModule; ours gets the optimizer, the schedule, the seed and the clipping, another brings its own."""
+    allow = list(config.allow_targets)
+    target = resolve(config.model._target_, allow)
+    if isinstance(target, type) and issubclass(target, WindowModule):
+        supplied = {
+            "optimizer": build(config.optimizer, allow),
+            "schedule": build(config.schedule, allow),
+            "seed": config.seed,
+            "gradient_clip_norm": config.trainer.gradient_clip_norm,
+        }
+    else:
+        supplied = {}
+    module = build(config.model, allow, **supplied)
+    if not isinstance(module, L.LightningModule):
+        raise ConfigError(f"model._target_={config.model._target_} is not a LightningModule")
+    return module
+
+
+def count_steps(config: DictConfig, data: Any) -> int:
+    """Optimizer steps of the run, from trainer.max_steps or trainer.max_epochs.
+
+    Raises:
+        ConfigError: not exactly one of the two is given, or epochs are asked of data that does not know its length.
+    """
+    steps, epochs = config.trainer.max_steps, config.trainer.max_epochs
+    if (steps is None) == (epochs is None):
+        raise ConfigError("trainer: set exactly one of trainer.max_steps and trainer.max_epochs")
+    known = isinstance(data, WindowDataModule)
+    per_epoch = data.steps_per_epoch if known else None  # also checks that there is a full batch
+    if steps is not None:
+        return int(steps)
+    if per_epoch is None:
+        raise ConfigError("trainer.max_epochs: this data module does not know its length; set trainer.max_steps")
+    return math.ceil(epochs * per_epoch)
+
+
+def build_boundary(config: DictConfig, checkpoints: Path) -> Boundary:
+    """The callback that owns checkpoints, signals and evaluation."""
+    return Boundary(
+        directory=str(checkpoints),
+        validate_every_steps=config.trainer.validate_every_steps,
+        save_every_steps=config.checkpoint.every_steps,
+        keep_last=config.checkpoint.keep_last,
+        monitor=config.checkpoint.monitor,
+        mode=config.checkpoint.mode,
+    )
+
+
+def build_trainer(config: DictConfig, max_steps: int, boundary: Boundary) -> L.Trainer:
+    """Lightning's Trainer with everything switched off that the boundary callback owns."""
+    allow = list(config.allow_targets)
+    device_type = "cuda" if torch.cuda.is_available() else "cpu"
+    devices = config.devices if config.devices != "auto" else max(1, torch.cuda.device_count())
+    if config.strategy._target_ == "strategies.SingleDevice" and devices != 1:
+        raise ConfigError(f"devices={devices} needs a strategy over several devices, such as strategy=ddp")
+    callbacks = [build(node, allow, **_run_dir(node, config)) for node in config.callbacks.values()]
+    # The order matters: everybody has seen the step before it is logged, and it is logged before it is saved.
+    ours = [MetricsLog(every_steps=config.trainer.log_every_steps), boundary]
+    device = "cuda:0" if device_type == "cuda" else "cpu"
+    return L.Trainer(
+        accelerator=device_type,
+        devices=devices,
+        strategy=build(config.strategy, allow, **_accepted(config, "strategy", device=device)),
+        plugins=[build(config.precision, allow, **_accepted(config, "precision", device_type=device_type))],
+        max_steps=max_steps,
+        max_epochs=-1,
+        val_check_interval=max_steps + 1,
+        check_val_every_n_epoch=None,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        logger=[build(node, allow) for node in (config.logger or {}).values()],
+        log_every_n_steps=config.trainer.log_every_steps,
+        callbacks=[*callbacks, *ours],
+        default_root_dir=config.run_dir,
+    )
+
+
+def _run_dir(node: DictConfig, config: DictConfig) -> dict[str, Any]:
+    parameters = inspect.signature(resolve(node._target_, list(config.allow_targets))).parameters
+    return {"run_dir": os.path.abspath(config.run_dir)} if "run_dir" in parameters else {}
+
+
+def _accepted(config: DictConfig, group: str, **supplied: Any) -> dict[str, Any]:
+    """Those of the supplied arguments that the class of a group takes and the config leaves open."""
+    node = config[group]
+    parameters = inspect.signature(resolve(node._target_, list(config.allow_targets))).parameters
+    return {name: value for name, value in supplied.items() if name in parameters and node.get(name) is None}

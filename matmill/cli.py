@@ -1,0 +1,161 @@
+"""The ``matmill`` command line: compose the configuration, run one command, word its errors."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from matmill.errors import ConfigError, did_you_mean
+
+COMMANDS = {"train", "config", "generate", "evaluate", "export", "bench"}
+PRIMARY = {"config": "train", "export": "export_run"}
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
+
+
+@dataclass
+class Arguments:
+    """The command line, split into what Hydra reads (`overrides`) and what it does not."""
+
+    command: str | None = None
+    overrides: list[str] = field(default_factory=list)
+    config_dir: str | None = None
+    multirun: bool = False
+    help: bool = False
+    version: bool = False
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``matmill COMMAND [overrides]`` and return its exit status.
+
+    0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted; a command that leaves with its own
+    status (75 of a preempted run) keeps it. An error is one line on standard error; its traceback is shown
+    with ``debug=true``.
+    """
+    command = "matmill"
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug = "debug=true" in (word.lower() for word in words)
+    try:
+        arguments = parse(words)
+        command = f"matmill {arguments.command}" if arguments.command else command
+        status = _dispatch(arguments)
+        sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        print(f"{command}: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except (
+        BrokenPipeError
+    ):  # the reader of our output went away: leave without a word, also at interpreter exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:
+        return _report(error, command, debug)
+
+
+def parse(words: Sequence[str]) -> Arguments:
+    """Split the words of the command line. Raises ConfigError for an unknown command or option."""
+    arguments = Arguments()
+    remaining = iter(words)
+    for word in remaining:
+        if word in ("-h", "--help"):
+            arguments.help = True
+        elif word == "--version":
+            arguments.version = True
+        elif word in ("-m", "--multirun"):
+            arguments.multirun = True
+        elif word == "--config-dir" or word.startswith("--config-dir="):
+            arguments.config_dir = word.partition("=")[2] or next(remaining, None)
+            if not arguments.config_dir:
+                raise ConfigError("--config-dir: needs a directory")
+        elif word.startswith("-"):
+            known = ["--help", "--version", "--multirun", "--config-dir"]
+            raise ConfigError(f"{word}: unknown option{did_you_mean(word, known)}")
+        elif arguments.command is None:
+            if word not in COMMANDS:
+                hint = did_you_mean(word, COMMANDS) or f"; commands: {', '.join(sorted(COMMANDS))}"
+                raise ConfigError(f"{word}: unknown command{hint}")
+            arguments.command = word
+        else:
+            arguments.overrides.append(word)
+    return arguments
+
+
+def _dispatch(arguments: Arguments) -> int:
+    if arguments.version:
+        import matmill
+
+        print(f"matmill {matmill.__version__}")
+        return 0
+    if arguments.help or arguments.command is None:
+        from matmill.help import help_text
+
+        print(help_text(arguments.command, arguments.config_dir))
+        return 0 if arguments.help else USAGE
+    if arguments.multirun:
+        if arguments.command != "train":
+            raise ConfigError("-m: only train runs several jobs")
+        from matmill.multirun import run_all
+
+        return run_all(arguments.overrides, arguments.config_dir)
+    if arguments.command == "config":
+        from matmill.config import show
+
+        return show(arguments.overrides, arguments.config_dir)
+    from matmill.compose import compose
+
+    config = compose(
+        PRIMARY.get(arguments.command, arguments.command), arguments.overrides, arguments.config_dir
+    )
+    if arguments.command == "train":
+        from matmill.schema import check
+
+        check(config)
+    module = importlib.import_module(f"matmill.{arguments.command}")
+    return int(module.run(config) or 0)
+
+
+def _report(error: Exception, command: str, debug: bool) -> int:
+    """Print `error`, leave its traceback in the run directory if there is one; the exit status."""
+    run = sys.modules.get("matmill.run")
+    if run is not None and hasattr(run, "record_failure"):
+        run.record_failure(error)
+    if debug:
+        traceback.print_exception(error)
+    rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or "0"
+    usage = isinstance(error, ConfigError)
+    if not (usage and rank != "0"):  # every rank finds the same configuration error
+        where = command if rank == "0" else f"{command} [rank {rank}]"
+        for line in describe(error).splitlines():
+            print(f"{where}: {line}", file=sys.stderr)
+    return USAGE if usage else FAILED
+
+
+def describe(error: Exception) -> str:
+    """The message of `error`; with its type where the message alone would not say what happened."""
+    if isinstance(error, ConfigError):
+        return str(error)
+    message = " ".join(str(error).split())
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, ImportError) and error.name and not message:
+        return f"the package {error.name} cannot be imported"
+    if (
+        isinstance(error, (ValueError, OSError, NotImplementedError))
+        and message
+        and type(error).__name__
+        in (
+            "ValueError",
+            "FileNotFoundError",
+            "FileExistsError",
+            "PermissionError",
+            "NotADirectoryError",
+            "OSError",
+            "NotImplementedError",
+        )
+    ):
+        return message
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__

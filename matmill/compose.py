@@ -1,0 +1,196 @@
+"""Compose a command's configuration with Hydra, knowing for every value the file it came from."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra import errors as hydra_errors
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import CachingConfigRepository
+from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra._internal.core_plugins.structured_config_source import StructuredConfigSource
+from hydra._internal.defaults_list import DefaultsList, create_defaults_list
+from hydra._internal.sources_registry import SourcesRegistry
+from hydra.core.default_element import ResultDefault
+from hydra.core.override_parser.types import Override
+from hydra.core.utils import setup_globals
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from matmill.errors import ConfigError, did_you_mean, one_line
+from matmill.overrides import parse_overrides, refuse_sweeps
+
+CONF_DIR = Path(__file__).resolve().parent.parent / "conf"
+COMMAND_LINE = "command line"
+
+
+@dataclass(frozen=True)
+class Composition:
+    """A composed config and, for each leaf's full key, the file (or `COMMAND_LINE`) that set it last."""
+
+    config: DictConfig
+    origins: dict[str, str]
+
+
+def compose(config_name: str, overrides: Sequence[str] = (), config_dir: str | None = None) -> DictConfig:
+    """The configuration of ``conf/<config_name>.yaml`` with `overrides`.
+
+    Every interpolation is resolved once, to find errors now, but stays an interpolation in the result: what
+    refers to ``${run_dir}`` follows when the run directory is chosen later.
+
+    `config_dir` (relative to the working directory) is searched before the shipped ``conf``, so its files add
+    to the groups and win over shipped ones of the same name. Plain values that Hydra's grammar refuses are
+    read as text (see `matmill.overrides.parse_overrides`). A key that starts with ``+`` is accepted here and
+    checked by the schema.
+
+    Raises:
+        ConfigError: one line that names the override, key, option or file and what to do.
+    """
+    return compose_with_origins(config_name, overrides, config_dir).config
+
+
+def compose_with_origins(
+    config_name: str, overrides: Sequence[str] = (), config_dir: str | None = None
+) -> Composition:
+    """Like `compose`, and says for each leaf which file or whether the command line set it."""
+    setup_globals()  # registers the ${now:...} resolver
+    OmegaConf.register_new_resolver("unique", lambda: secrets.token_hex(2), use_cache=True, replace=True)
+    loader = create_loader(config_dir)
+    parsed = parse_overrides(overrides, loader)
+    refuse_sweeps(parsed)
+    repository = CachingConfigRepository(loader.repository)
+    try:
+        defaults = create_defaults_list(
+            repository, config_name, parsed, prepend_hydra=False, skip_missing=False
+        )
+        config = loader._compose_config_from_defaults_list(defaults.defaults, repository)
+    except (hydra_errors.HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError) as error:
+        raise ConfigError(_composition_message(error, config_name, parsed, loader)) from error
+    origins = _file_origins(loader, defaults, repository, config_dir)
+    OmegaConf.set_struct(config, True)
+    groups = loader.list_groups("")
+    for override in defaults.config_overrides:
+        _apply(override, config, groups)
+        if not override.is_delete():
+            origins.update({key: COMMAND_LINE for key, _ in leaves(override.value(), override.key_or_group)})
+    written: dict[str, Any] = OmegaConf.to_container(config, resolve=False)  # type: ignore[assignment]
+    unset = [key for key, value in leaves(written) if value == "???"]
+    if unset:
+        raise ConfigError("\n".join(f"{key}: must be set ({key}=VALUE)" for key in unset))
+    _check_interpolations(config, written)
+    return Composition(config, origins)
+
+
+def create_loader(config_dir: str | None = None) -> ConfigLoaderImpl:
+    """Hydra's loader over `config_dir` (first) and the shipped files, without Hydra's own settings."""
+    for source in (FileConfigSource, StructuredConfigSource):
+        SourcesRegistry.instance().register(source)
+    path = ConfigSearchPathImpl()
+    if config_dir is not None:
+        if not Path(config_dir).is_dir():
+            raise ConfigError(f"--config-dir {config_dir}: no such directory")
+        path.append("command-line", f"file://{Path(config_dir).resolve()}")
+    path.append("main", f"file://{CONF_DIR}")
+    path.append("schema", "structured://")
+    return ConfigLoaderImpl(path)
+
+
+def leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """(full key, value) of every leaf under `value`; a list is one leaf, as Hydra replaces it whole."""
+    if isinstance(value, dict) and value:
+        for name, child in value.items():
+            yield from leaves(child, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, value
+
+
+def _file_origins(
+    loader: ConfigLoaderImpl,
+    defaults: DefaultsList,
+    repository: CachingConfigRepository,
+    config_dir: str | None,
+) -> dict[str, str]:
+    """Load the files again in the order in which they were merged: the last to write a leaf is its origin."""
+    origins: dict[str, str] = {}
+    for default in defaults.defaults:
+        loaded = loader._load_single_config(default, repository)
+        folder = config_dir if loaded.provider == "command-line" else "conf"
+        content = OmegaConf.to_container(loaded.config, resolve=False)
+        origins.update({key: f"{folder}/{_file_name(default)}" for key, _ in leaves(content)})
+    return origins
+
+
+def _file_name(default: ResultDefault) -> str:
+    return f"{(default.config_path or '').removesuffix('.yaml')}.yaml"
+
+
+def _apply(override: Override, config: DictConfig, groups: Sequence[str]) -> None:
+    key, line = override.key_or_group, override.input_line or ""
+    if override.package is not None:
+        raise ConfigError(f"{line}: there is no config group {key}{did_you_mean(key, groups)}")
+    plain = not (override.is_add() or override.is_force_add())
+    known = [*node_keys(config), *groups]
+    if plain and key not in known:
+        nearby = did_you_mean(key, known)
+        if not nearby and key.rpartition(".")[0] in known and not override.is_delete():
+            nearby = f"; an argument that no file sets yet is added with +{line}"
+        raise ConfigError(f"{key}: unknown key{nearby}")
+    try:
+        ConfigLoaderImpl._apply_overrides_to_config([override], config)
+    except (hydra_errors.HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(f"{line}: {_reason(error.__cause__ or error)}") from error
+
+
+def node_keys(config: DictConfig) -> list[str]:
+    """The full keys of all nodes and leaves of `config`."""
+    keys: list[str] = []
+    for key, _ in leaves(OmegaConf.to_container(config, resolve=False)):
+        parts = key.split(".")
+        keys += [".".join(parts[: end + 1]) for end in range(len(parts))]
+    return list(dict.fromkeys(keys))
+
+
+def _check_interpolations(config: DictConfig, written: dict[str, Any]) -> None:
+    """Resolve a copy of `config`, leaf by leaf first so that a failure names its key."""
+    key = ""
+    try:
+        for key, value in leaves(written):
+            if "${" in str(value):
+                node = OmegaConf.select(config, key)
+                if OmegaConf.is_config(node):
+                    OmegaConf.to_container(node, resolve=True)
+        OmegaConf.to_container(config, resolve=True)
+    except (OmegaConfBaseException, RecursionError) as error:
+        raise ConfigError(f"{key}: {_reason(error)}") from error
+
+
+def _reason(error: BaseException) -> str:
+    """OmegaConf appends the key and type on lines of their own; the key is already in our message."""
+    if isinstance(error, RecursionError):
+        return "the interpolation refers to itself"
+    return one_line(str(error).partition("full_key:")[0])
+
+
+def _composition_message(
+    error: Exception, config_name: str, parsed: Sequence[Override], loader: ConfigLoaderImpl
+) -> str:
+    if isinstance(error, hydra_errors.MissingConfigException) and error.missing_cfg_file:
+        group, _, option = error.missing_cfg_file.rpartition("/")
+        if not group:
+            return f"{config_name}.yaml: not found in {CONF_DIR}"
+        options = loader.get_group_options(group)
+        listed = f"; options: {', '.join(options)}" if options else ""
+        return f"{group}={option}: no such option{did_you_mean(option, options)}{listed}"
+    if "No match in the defaults list" in str(error):
+        for override in parsed:
+            if f"'{override.key_or_group}'" in str(error):
+                return (
+                    f"{override.input_line}: not chosen by any file yet; add it with +{override.input_line}"
+                )
+    return one_line(error)

@@ -1,0 +1,39 @@
+"""What every command may raise about the configuration, and the wording of a near miss."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ConfigError(ValueError):
+    """The configuration or command line is wrong: one problem a line, naming its key. Exit status 2."""
+
+
+def nearest(word: str, choices: Iterable[str]) -> str | None:
+    """The choice most like `word` as a whole, else in its last dotted part; None when none is alike."""
+    candidates = sorted(set(choices))
+    close = difflib.get_close_matches(word, candidates, n=1, cutoff=0.75)
+    if close:
+        return close[0]
+    leaves: dict[str, str] = {}
+    for candidate in candidates:
+        leaves.setdefault(candidate.rpartition(".")[2], candidate)
+    close = difflib.get_close_matches(word.rpartition(".")[2], leaves, n=1, cutoff=0.75)
+    return leaves[close[0]] if close else None
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """`"; did you mean X?"` for the nearest choice, or an empty string."""
+    choice = nearest(word, choices)
+    return f"; did you mean {choice}?" if choice else ""
+
+
+def one_line(text: object) -> str:
+    """`text` with its line breaks and runs of blanks folded into single spaces."""
+    return " ".join(str(text).split())
+
+
+def join(key: str, name: object) -> str:
+    """The full key of `name` under `key`; the root's key is empty."""
+    return f"{key}.{name}" if key else str(name)

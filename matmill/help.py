@@ -1,0 +1,93 @@
+"""The text of ``--help``: reads the first comment of the experiment files and imports nothing heavy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+CONF_DIR = Path(__file__).resolve().parent.parent / "conf"
+
+USAGE = "usage: matmill COMMAND [key=value ...] [-m] [--config-dir DIR] [--help] [--version]"
+
+COMMANDS = {
+    "train": "train an experiment; -m runs every combination of comma-separated values",
+    "config": "print the composed configuration and where each value comes from",
+    "generate": "continue a prompt with a trained language model",
+    "evaluate": "score a run's checkpoint on its validation data",
+    "export": "write a run's model in another format, reload it and score it",
+    "bench": "measure the speed of a model or an export",
+}
+KEYS = {
+    "experiment=NAME": "a complete experiment (listed below)",
+    "model=NAME": "the network and its module",
+    "data=NAME": "the data set; data.path=PATH for your own",
+    "data.global_batch_size=N": "samples per optimizer step over all devices",
+    "data.micro_batch_size=N": "samples per device and forward pass; accumulation follows",
+    "optimizer.lr=X": "learning rate",
+    "precision=NAME": "fp32, tf32, bf16_mixed, bf16_true, fp16_mixed, ...",
+    "strategy=NAME": "single, ddp, fsdp, hsdp, tensor, fsdp_tensor",
+    "devices=N": "devices to use, or auto",
+    "trainer.max_steps=N": "optimizer steps to train",
+    "checkpoint.every_steps=N": "steps between checkpoints",
+    "resume=auto|never|PATH": "continue the run directory, start afresh, or from a checkpoint",
+    "run_dir=DIR": "where this run is written",
+    "sweep_dir=DIR": "where the jobs of -m are written",
+    "seed=N": "seed of everything random",
+    "debug=true": "show the traceback of an error",
+}
+EXAMPLES = {
+    "train": [
+        "matmill train",
+        "matmill train experiment=alexnet_mnist seed=1",
+        "matmill train -m optimizer.lr=1e-4,1e-3",
+    ],
+    "config": ["matmill config experiment=alexnet_mnist optimizer.lr=1e-4"],
+}
+
+
+def help_text(command: str | None, config_dir: str | None = None) -> str:
+    """What ``matmill --help`` (or, with a command, ``matmill COMMAND --help``) prints."""
+    lines = [USAGE if command is None else USAGE.replace("COMMAND", command), ""]
+    if command is None:
+        lines += ["commands", *_columns(COMMANDS), ""]
+    else:
+        lines += [COMMANDS[command], ""]
+    if command in (None, "train", "config"):
+        lines += ["common keys", *_columns(KEYS), "", "experiments", *_columns(experiments(config_dir)), ""]
+    else:
+        primary = CONF_DIR / f"{'export_run' if command == 'export' else command}.yaml"
+        lines += ["keys", *_columns(_documented_keys(primary)), ""]
+    if command in EXAMPLES:
+        lines += ["examples", *(f"  {example}" for example in EXAMPLES[command]), ""]
+    return "\n".join([*lines, "matmill config shows every key with its value."])
+
+
+def experiments(config_dir: str | None = None) -> dict[str, str]:
+    """Name and first comment line of every experiment file, shipped ones and those of `config_dir`."""
+    found: dict[str, str] = {}
+    for folder in (CONF_DIR, *([Path(config_dir)] if config_dir else [])):
+        for file in sorted((folder / "experiment").glob("*.yaml")):
+            comments = (line.lstrip("# ").strip() for line in _lines(file) if line.startswith("#"))
+            found[file.stem] = next(
+                (line for line in comments if line and not line.startswith("@package")), ""
+            )
+    return found
+
+
+def _documented_keys(file: Path) -> dict[str, str]:
+    """Top-level ``key: value  # what it is`` lines of a primary config."""
+    keys: dict[str, str] = {}
+    for line in _lines(file) if file.is_file() else []:
+        name, colon, rest = line.partition(":")
+        if colon and name.isidentifier() and name != "defaults":
+            value, _, comment = rest.partition(" # ")
+            keys[f"{name}={value.strip()}"] = comment.strip()
+    return keys
+
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text(encoding="utf-8", errors="replace").splitlines()
+
+
+def _columns(rows: dict[str, str]) -> list[str]:
+    width = max((len(name) for name in rows), default=0)
+    return [f"  {name:<{width}}  {text}".rstrip() for name, text in rows.items()]

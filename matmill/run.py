@@ -1,0 +1,167 @@
+"""A run directory: who may train in it, where it goes on from, what state it is in; and loading a run's model."""
+
+import fcntl
+import json
+import os
+import time
+import traceback
+from pathlib import Path
+from typing import IO, Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from callbacks.checkpoints import CheckpointFolder
+from matmill.errors import ConfigError
+from matmill.redact import redact
+
+_FREE = {"micro_batch_size", "eval_micro_batch_size", "num_workers", "cache_dir", "weights"}
+"""Keys of `model` and `data` that may differ when a run continues: they change how it is computed, not what."""
+
+_current: "RunDirectory | None" = None
+
+
+class RunDirectory:
+    """One run's directory. Claiming it locks it until the process ends, so two runs never share one by accident."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = CheckpointFolder(path / "checkpoints")
+        self._lock: IO[str] | None = None
+
+    def claim(self) -> None:
+        """Make the directory and take it for this process.
+
+        Raises:
+            ConfigError: another process trains in it, or it cannot be made.
+        """
+        global _current
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = (self.path / ".lock").open("w")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"run_dir={self.path}: another process is training in this directory") from None
+        except OSError as error:
+            raise ConfigError(f"run_dir={self.path}: {error.strerror}") from error
+        _current = self
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What status.json says; empty for a new run."""
+        file = self.path / "status.json"
+        try:
+            status: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
+        except ValueError:
+            return {}
+        return status
+
+    def set_status(self, status: str, step: int, **more: Any) -> None:
+        """Write status.json: `running`, `finished`, `preempted` or `failed`, and the number of finished steps.
+
+        Launchers do not always pass exit codes on, so this file is where a supervisor looks.
+        """
+        write_json(self.path / "status.json", {"status": status, "step": step, "time": time.time(), **more})
+
+    def same_run(self, config: DictConfig) -> None:
+        """Refuse to continue a run with another model, other data or another seed, which would be another run.
+
+        Raises:
+            ConfigError: names the first key that differs and both values.
+        """
+        file = self.path / "config.yaml"
+        if not file.is_file():
+            return
+        before, now = OmegaConf.load(file), redact(config)
+        for key in ("seed", "model", "data"):
+            for name, old, new in _differences(key, OmegaConf.select(before, key), OmegaConf.select(now, key)):
+                raise ConfigError(
+                    f"run_dir={self.path} was started with {name}={old}, now it is {new}: "
+                    "continue with the former value or choose another run_dir"
+                )
+
+    def resume_from(self, resume: str) -> Path | None:
+        """The checkpoint that `resume` names: `auto`, `never`, or the path of a checkpoint or a run directory.
+
+        Raises:
+            ConfigError: there is no such checkpoint, or `never` meets a directory that has some.
+        """
+        newest = self.checkpoints.latest()
+        if resume == "auto":
+            return newest
+        if resume == "never":
+            if newest is not None:
+                raise ConfigError(f"resume=never, but run_dir={self.path} has checkpoints: choose another run_dir")
+            return None
+        path = Path(resume)
+        found = path if (path / "meta.pt").is_file() else CheckpointFolder(path / "checkpoints").latest()
+        if found is None:
+            raise ConfigError(f"resume={resume}: neither a checkpoint nor a run directory with one")
+        return found
+
+
+def record_failure(error: BaseException) -> Path | None:
+    """Keep the traceback of a failed run in its `error.log` and say so in status.json; the path of the log."""
+    if _current is None or int(os.environ.get("LOCAL_RANK", "0")):
+        return None
+    log = _current.path / "error.log"
+    log.write_text("".join(traceback.format_exception(error)))
+    _current.set_status("failed", int(_current.status.get("step", 0)), error=f"{type(error).__name__}: {error}")
+    return log
+
+
+def load_config(path: Path) -> DictConfig:
+    """The saved config of a run.
+
+    Raises:
+        ConfigError: `path` is no run directory.
+    """
+    file = path / "config.yaml"
+    if not file.is_file():
+        raise ConfigError(f"run={path}: not a run directory (it has no config.yaml)")
+    config = OmegaConf.load(file)
+    assert isinstance(config, DictConfig)
+    return config
+
+
+def load_run(path: str | Path, checkpoint: str = "best") -> tuple[DictConfig, Any]:
+    """A trained run for use: its config and its module on the CPU, in evaluation mode, weights loaded.
+
+    `checkpoint` is `best` (falls back to the newest), `latest`, or the name of one such as `step-00000100`.
+
+    Raises:
+        ConfigError: `path` is no run, or has no such checkpoint.
+    """
+    import torch
+
+    from matmill.targets import build
+    from strategies.checkpoint import load_model
+
+    path = Path(path)
+    config = load_config(path)
+    folder = CheckpointFolder(path / "checkpoints")
+    named = {"best": folder.best() or folder.latest(), "latest": folder.latest()}
+    found = named[checkpoint] if checkpoint in named else folder.path / checkpoint
+    if found is None or not (found / "meta.pt").is_file():
+        names = ", ".join(p.name for p in folder.all()) or "none yet"
+        raise ConfigError(f"run={path}: no checkpoint {checkpoint!r} (there: {names})")
+    module = build(config.model, list(config.allow_targets), optimizer=None)
+    with torch.device("meta"):
+        module.network = module.build_network()
+    module.network.to_empty(device="cpu")
+    load_model(found, module)
+    return config, module.eval()
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write JSON beside `path` and rename it into place."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(json.dumps(content, indent=2) + "\n")
+    os.replace(temporary, path)
+
+
+def _differences(key: str, before: Any, now: Any) -> list[tuple[str, Any, Any]]:
+    """(full key, former value, present value) of every leaf that differs."""
+    if isinstance(before, DictConfig) and isinstance(now, DictConfig):
+        names = [name for name in {**before, **now} if name not in _FREE]
+        return [row for name in names for row in _differences(f"{key}.{name}", before.get(name), now.get(name))]
+    return [] if before == now else [(key, before, now)]

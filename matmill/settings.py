@@ -1,0 +1,81 @@
+"""The fixed part of each command's configuration: its keys, their types and ranges, as dataclasses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, MinLen
+
+from matmill.values import Target
+
+
+@dataclass
+class Trainer:
+    """`trainer`: how long, and how often what happens, in optimizer steps."""
+
+    max_steps: Annotated[int, Gt(0)] | None
+    max_epochs: Annotated[float, Gt(0)] | None
+    validate_every_steps: Annotated[int, Gt(0)] | None
+    log_every_steps: Annotated[int, Gt(0)]
+    gradient_clip_norm: Annotated[float, Gt(0)] | None
+
+
+@dataclass
+class Checkpoint:
+    """`checkpoint`: how often one is written and which are kept."""
+
+    every_steps: Annotated[int, Gt(0)] | None
+    keep_last: Annotated[int, Ge(1)]
+    monitor: Annotated[str, MinLen(1)]
+    mode: Literal["min", "max"]
+
+
+@dataclass
+class Hardware:
+    """`hardware`: what utilization is measured against; FLOP/s."""
+
+    peak_flops: Annotated[float, Gt(0)] | None
+
+
+@dataclass
+class Train:
+    """The root of ``conf/train.yaml``."""
+
+    model: Target
+    data: Target
+    optimizer: Target
+    schedule: Target | None
+    precision: Target
+    strategy: Target
+    hardware: Hardware
+    trainer: Trainer
+    checkpoint: Checkpoint
+    callbacks: dict[str, Target | None] | None
+    logger: dict[str, Target | None] | None
+    run_name: Annotated[str, MinLen(1)] | int
+    run_dir: Annotated[str, MinLen(1)]
+    sweep_dir: Annotated[str, MinLen(1)]
+    resume: Annotated[str, MinLen(1)]
+    seed: Annotated[int, Ge(0)]
+    devices: Annotated[int, Ge(1)] | Literal["auto"]
+    cache_dir: str | None
+    allow_targets: list[str]
+    fail_fast: bool
+    debug: bool
+
+
+SUPPLIED = (
+    "model.optimizer",
+    "model.schedule",
+    "model.seed",
+    "model.gradient_clip_norm",
+    "data.seed",
+    "strategy.device",
+    "precision.device_type",
+    "callbacks.*.run_dir",
+)
+"""Arguments that matmill passes itself."""
+
+FILLED = ("model.*",)
+"""Arguments whose null is filled from what the data says of itself."""

@@ -1,0 +1,68 @@
+"""summary.json and the table at the end: the run in figures."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as L
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.table import Table
+
+from callbacks.boundary import Boundary
+from callbacks.metrics import MetricsLog
+from matmill.run import write_json
+
+_SHOWN = {
+    "train_loss": "{:.4f}",
+    "val_loss": "{:.4f}",
+    "val_bits_per_byte": "{:.4f}",
+    "val_top1": "{:.2%}",
+    "val_top5": "{:.2%}",
+    "tokens_per_second": "{:,.0f}",
+    "samples_per_second": "{:,.0f}",
+    "achieved_flops_per_second": "{:.3g}",
+    "mfu": "{:.1%}",
+    "data_wait_fraction": "{:.1%}",
+    "peak_memory_bytes": "{:,}",
+    "goodput": "{:.1%}",
+    "parameters": "{:,}",
+    "wall_seconds": "{:.1f}",
+}
+
+
+def write(path: Path, trainer: L.Trainer, module: L.LightningModule, config: DictConfig, status: str) -> None:
+    """Write RUN/summary.json. What is not known stands there as null."""
+    latest = next(c for c in trainer.callbacks if isinstance(c, MetricsLog)).latest  # type: ignore[attr-defined]
+    boundary = next(c for c in trainer.callbacks if isinstance(c, Boundary))  # type: ignore[attr-defined]
+    best = boundary.folder.best() or boundary.folder.latest()
+    row: dict[str, Any] = {"status": status, "steps": trainer.global_step, "train_loss": latest.get("train/loss")}
+    row |= {name.replace("/", "_"): value for name, value in latest.items() if name.startswith("val/")}
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        if hasattr(callback, "summary"):
+            row |= callback.summary(trainer, module)
+    row |= {
+        "checkpoint": str(best.relative_to(path)) if best else None,
+        "parameters": sum(parameter.numel() for parameter in module.parameters()),
+        "world_size": trainer.world_size,
+        "precision": type(trainer.precision_plugin).__name__,
+        "strategy": type(trainer.strategy).__name__,
+        "seed": config.seed,
+        "written": time.time(),
+    }
+    write_json(path / "summary.json", row)
+
+
+def show(path: Path, shown: Path) -> None:
+    """Print the end-of-run table and the paths of what the run left."""
+    row = json.loads((path / "summary.json").read_text())
+    table = Table(title=f"{row['status']} after {row['steps']} steps", show_header=False, title_justify="left")
+    for name, text in _SHOWN.items():
+        if name in row:
+            table.add_row(name, "unknown" if row[name] is None else text.format(row[name]))
+    console = Console()
+    console.print(table)
+    for left in (row["checkpoint"], "metrics.csv", "summary.json"):
+        if left and (path / left).exists():
+            console.print(f"  {shown / left}", highlight=False, soft_wrap=True)

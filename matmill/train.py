@@ -1,0 +1,74 @@
+"""`matmill train`: from a config to a trained run, in one story."""
+
+import logging
+import os
+import sys
+import warnings
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+
+from matmill import assemble, summary
+from matmill.redact import redact
+from matmill.run import RunDirectory
+
+
+def run(config: DictConfig) -> int:
+    """Train what `config` says in its run directory; 0 when the run is finished.
+
+    Asked to stop by a signal, it saves at the next step boundary and leaves through `Preempted` (exit status 75).
+    """
+    from callbacks.boundary import Preempted
+
+    _quiet()
+    data = assemble.build_data(config)
+    max_steps = assemble.count_steps(config, data)
+
+    directory = RunDirectory(Path(config.run_dir).absolute())
+    main_process = not int(os.environ.get("LOCAL_RANK", "0"))
+    if main_process:
+        directory.claim()
+    directory.same_run(config)
+    checkpoint = directory.resume_from(config.resume)
+    done = directory.checkpoints.step(checkpoint) if checkpoint else 0
+    if done >= max_steps:
+        _say(f"{config.run_dir} is finished: {done} of {max_steps} steps are done. To go on, raise trainer.max_steps.")
+        return 0
+    # Lightning starts this machine's other processes with the same words: they must come to this directory.
+    os.environ["MATMILL_RUN_DIR"] = config.run_dir
+    if main_process:
+        OmegaConf.save(redact(config), directory.path / "config.yaml")
+        if hasattr(data, "save"):
+            data.save(directory.path / "data")
+        directory.set_status("running", done)
+        _say(f"{config.run_dir}: " + (f"continues after step {done} of {max_steps}" if done else f"{max_steps} steps"))
+
+    module = assemble.build_module(config)
+    boundary = assemble.build_boundary(config, directory.checkpoints.path)
+    trainer = assemble.build_trainer(config, max_steps, boundary)
+    data.max_steps = max_steps
+    boundary.take_signals(trainer)
+    try:
+        trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+    except Preempted:
+        if main_process:
+            summary.write(directory.path, trainer, module, config, "preempted")
+            directory.set_status("preempted", trainer.global_step, exit_code=75)
+            _say(f"stopped by a signal after step {trainer.global_step} and saved; the same command goes on")
+        raise
+    if main_process:
+        summary.write(directory.path, trainer, module, config, "finished")
+        directory.set_status("finished", trainer.global_step)
+        summary.show(directory.path, Path(config.run_dir))
+    return 0
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _quiet() -> None:
+    """Keep libraries' hints about what matmill does on purpose out of the user's terminal."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    for message in (".*does not have many workers.*", ".*`isinstance.treespec, LeafSpec.`.*", ".*IterableDataset.*"):
+        warnings.filterwarnings("ignore", message=message)

@@ -1,0 +1,93 @@
+"""What matmill adds to a Lightning strategy: its checkpoint format and the placing of networks."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as L
+import torch
+from lightning.pytorch.core.optimizer import LightningOptimizer
+from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy, Strategy
+from torch import nn
+from torch.optim import Optimizer
+
+from strategies import checkpoint as ckpt
+from strategies.place import place
+
+class DirectoryCheckpoints(Strategy):
+    """Mixin: saves and loads directory checkpoints after set-up, in place, into the model and its optimizers."""
+
+    compile: bool = False
+
+    @property
+    def restore_checkpoint_after_setup(self) -> bool:
+        """The network exists (and is sharded) before its tensors are loaded into it."""
+        return True
+
+    @property
+    def lightning_restore_optimizer(self) -> bool:
+        """`load_checkpoint` has restored the optimizers already."""
+        return False
+
+    def place(self, network: nn.Module, initialise: Callable[[nn.Module], None]) -> None:
+        """Transform, materialise and initialise a network built on the meta device."""
+        place(network, self.root_device, initialise, self.compile)
+
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        """Parameters and buffers by name."""
+        return ckpt.model_state(self._module)
+
+    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        """Flat optimizer state by parameter name."""
+        plain = optimizer._optimizer if isinstance(optimizer, LightningOptimizer) else optimizer
+        return ckpt.optimizer_state(self._module, plain)
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
+        """Write a fresh checkpoint directory from Lightning's checkpoint dictionary."""
+        meta = dict(checkpoint)
+        tensors = {f"model.{name}": value for name, value in meta.pop("state_dict").items()}
+        meta["optimizers"] = []
+        for number, state in enumerate(meta.pop("optimizer_states", [])):
+            parts, rest = ckpt.split_tensors(state)
+            tensors |= {f"optimizer_{number}.{name}": value for name, value in parts.items()}
+            meta["optimizers"].append(rest)
+        ckpt.save(Path(filepath), tensors, meta)
+
+    def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
+        """Load tensors in place and return the rest."""
+        path = Path(checkpoint_path)
+        meta = ckpt.load_meta(path)
+        ckpt.load_model(path, self._module)
+        for number, optimizer in enumerate(self.optimizers):
+            ckpt.load_optimizer(path, number, self._module, optimizer, meta)
+        # Lightning wants these keys; what they hold has been loaded.
+        return meta | {"state_dict": {}, "optimizer_states": []}
+
+    def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
+        """Nothing is left to do after `load_checkpoint`."""
+
+    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        """Nothing is left to do after `load_checkpoint`."""
+
+    @property
+    def _module(self) -> L.LightningModule:
+        assert self.lightning_module is not None
+        return self.lightning_module
+
+
+class SingleDevice(DirectoryCheckpoints, SingleDeviceStrategy):
+    """One process on one device."""
+
+    def __init__(self, *, device: str = "cpu", compile: bool = False) -> None:
+        """`device`: cpu or cuda:0; `compile`: compile the network's blocks with torch.compile."""
+        super().__init__(device=torch.device(device))
+        self.compile = compile
+
+
+class DataParallel(DirectoryCheckpoints, DDPStrategy):
+    """The whole network on every device, gradients averaged (DistributedDataParallel)."""
+
+    def __init__(self, *, compile: bool = False) -> None:
+        """`compile`: compile the network's blocks with torch.compile."""
+        super().__init__()
+        self.compile = compile

@@ -1,0 +1,126 @@
+"""The peak that utilization is measured against: configured, from a datasheet, or measured on a CPU."""
+
+import json
+import math
+import os
+import platform
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from utilization.hardware import datasheet
+
+MEASURED_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_SIZES = (512, 1024, 2048)
+_SECONDS = 1.5
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Peak FLOP/s of one device in one format, None when unknown, and where the figure comes from."""
+
+    flops_per_second: float | None
+    source: Literal["datasheet", "measured", "configured", "unknown"]
+
+
+def peak(
+    device: torch.device, dtype_name: str, cache_dir: str | os.PathLike[str], override: float | None = None
+) -> Peak:
+    """Peak of `device` for matrix multiplications in `dtype_name` (fp32, tf32, fp16, bf16, fp8).
+
+    `override` wins. A GPU's comes from its datasheet. A CPU has no useful datasheet (clocks depend on the
+    load, cores may be virtual): its best matmul is measured once, in one or three seconds, and kept in
+    `cache_dir/hardware.json`.
+
+    Raises:
+        ValueError: the override is not a positive number.
+    """
+    if override is not None:
+        if not (override > 0 and math.isfinite(override)):
+            raise ValueError(
+                f"hardware.peak_flops={override}: give the dense peak in FLOP/s of one device, or null"
+            )
+        return Peak(float(override), "configured")
+    if device.type == "cuda":
+        hardware = datasheet(torch.cuda.get_device_name(device))
+        known = None if hardware is None else hardware.peak.get(dtype_name)
+        return Peak(known, "unknown" if known is None else "datasheet")
+    if device.type == "cpu" and dtype_name in MEASURED_DTYPES:
+        return Peak(_cpu_peak(dtype_name, Path(cache_dir) / "hardware.json"), "measured")
+    return Peak(None, "unknown")
+
+
+def measure_cpu_peak(dtype: torch.dtype, seconds: float = _SECONDS) -> float:
+    """FLOP/s of the fastest of many square matmuls with the threads torch uses now, in about `seconds`."""
+    best = 0.0
+    stop = time.perf_counter() + seconds
+    for index, size in enumerate(_SIZES):
+        flops = 2 * size**3
+        share = time.perf_counter() + (stop - time.perf_counter()) / (len(_SIZES) - index)
+        if best and time.perf_counter() + flops / best > stop:  # too slow a machine for this size
+            break
+        a, b = (torch.randn(size, size).to(dtype) for _ in range(2))
+        out = torch.empty(size, size, dtype=dtype)
+        while True:
+            began = time.perf_counter()
+            torch.mm(a, b, out=out)
+            ended = time.perf_counter()
+            best = max(best, flops / (ended - began))
+            if ended > share:
+                break
+    return best
+
+
+def _cpu_peak(dtype_name: str, path: Path) -> float:
+    """The measured peak of a format, at least fp32's: a CPU without units for it computes it in fp32."""
+    return max(_measured_once(name, path) for name in {dtype_name, "fp32"})
+
+
+def _measured_once(dtype_name: str, path: Path) -> float:
+    key = f"{_cpu_model()}, {torch.get_num_threads()} of {os.cpu_count()} threads, torch {torch.__version__}"
+    machines = _read(path)
+    known = machines.get(key, {}).get(dtype_name)
+    if isinstance(known, float) and known > 0 and math.isfinite(known):
+        return known
+    with torch.inference_mode(), torch.random.fork_rng(devices=[]):
+        measured = measure_cpu_peak(MEASURED_DTYPES[dtype_name])
+    machines[key] = machines.get(key, {}) | {dtype_name: measured}
+    _write(path, machines)
+    return measured
+
+
+def _cpu_model() -> str:
+    """The CPU's name as the kernel gives it; virtual machines may say no more than the family."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _read(path: Path) -> dict[str, dict[str, float]]:
+    """The cache's content; one that cannot be read as such is measured again."""
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(content, dict):
+        return {}
+    return {key: value for key, value in content.items() if isinstance(value, dict)}
+
+
+def _write(path: Path, machines: dict[str, dict[str, float]]) -> None:
+    """Replace the cache in one move; a cache that cannot be written is no reason to stop a run."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".hardware-")
+        with os.fdopen(handle, "w") as file:
+            json.dump(machines, file, indent=2)
+        os.replace(name, path)
+    except OSError:
+        return
