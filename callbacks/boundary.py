@@ -143,8 +143,8 @@ class Boundary(L.Callback):
 
     def _judge(self, trainer: L.Trainer) -> None:
         """Keep this step as the best if the monitored metric improved; NaN never does."""
-        value = trainer.callback_metrics.get(self.monitor)
-        if value is None or not math.isfinite(value := float(value)):
+        value = float(trainer.callback_metrics.get(self.monitor, math.nan))
+        if not math.isfinite(value):
             return
         if self.best is None or (value < self.best if self.mode == "min" else value > self.best):
             self.best = value

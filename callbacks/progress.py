@@ -30,9 +30,15 @@ class ProgressBar(L.Callback):
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if trainer.is_global_zero and self.console.is_terminal:
             self._bar = Progress(
-                TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
-                TimeElapsedColumn(), TextColumn("<"), TimeRemainingColumn(), console=self.console,
-            )  # fmt: skip
+                TextColumn("[bold]{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[note]}"),
+                TimeElapsedColumn(),
+                TextColumn("<"),
+                TimeRemainingColumn(),
+                console=self.console,
+            )
             self._bar.add_task("train", total=trainer.max_steps, completed=trainer.global_step, note="")
             self._bar.start()
         self._spoke = time.monotonic()

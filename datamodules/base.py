@@ -1,7 +1,7 @@
 """Base of matmill's data modules: one loader item is the whole window of micro-batches of one optimizer step."""
 
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, cast
 
 import lightning.pytorch as L
 from annotated_types import Ge, Gt
@@ -31,7 +31,7 @@ class SampleDataset(Protocol):
         ...
 
 
-class WindowDataset(Dataset[list[MicroBatch]]):
+class WindowDataset(Dataset[MicroBatch]):
     """Turns one device's share of a step into the list of its micro-batches."""
 
     def __init__(self, samples: SampleDataset) -> None:
@@ -124,7 +124,7 @@ class WindowDataModule(L.LightningDataModule):
             self.order, trainer.global_step, self.max_steps, trainer.global_rank, trainer.world_size
         )
         return DataLoader(
-            WindowDataset(self.train_set),
+            cast("Dataset[list[MicroBatch]]", WindowDataset(self.train_set)),
             batch_sampler=sampler,
             collate_fn=as_window,
             num_workers=self.num_workers,
@@ -140,7 +140,7 @@ class WindowDataModule(L.LightningDataModule):
         order = SampleOrder(len(self.val_set), max(len(self.val_set), micro), micro, self.seed, shuffle=False)
         share = order.share(0, trainer.global_rank, trainer.world_size)
         return DataLoader(
-            WindowDataset(self.val_set),
+            cast("Dataset[list[MicroBatch]]", WindowDataset(self.val_set)),
             batch_sampler=[[key] for key in share],
             collate_fn=as_window,
             num_workers=self.num_workers,

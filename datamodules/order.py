@@ -1,4 +1,4 @@
-"""The order of samples as a pure function of (seed, epoch, step): what makes resuming exact without any stored random state."""
+"""The order of samples as a pure function of seed and step, which makes resuming exact without stored random state."""
 
 import math
 from collections.abc import Iterator

@@ -1,1 +1,1 @@
-"""What is trained: each model has a plain `network.py` and a `module.py` that Lightning trains; optimizers' groups and schedules."""
+"""What is trained: a plain `network.py` and a `module.py` for Lightning per model; weight decay and schedules."""

@@ -1,4 +1,4 @@
-"""Base of matmill's LightningModules: one Lightning batch is one optimizer step, whatever the number of micro-batches."""
+"""Base of matmill's LightningModules: one Lightning batch is one optimizer step, however many micro-batches it has."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -60,7 +60,7 @@ class WindowModule(L.LightningModule):
     # What a subclass says
 
     def network_loss(self, network: nn.Module, batch: Mapping[str, Any]) -> Tensor:
-        """Loss summed over the counted predictions of one micro-batch: a float32 scalar, a function of its arguments."""
+        """Loss summed over the counted predictions of one micro-batch: a float32 scalar; uses its arguments only."""
         raise NotImplementedError(f"{type(self).__name__} does not implement network_loss()")
 
     def scores(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:

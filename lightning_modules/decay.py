@@ -18,9 +18,10 @@ def decay_groups(network: nn.Module) -> list[dict[str, Any]]:
         if isinstance(module, nn.Embedding)
         for parameter in module.parameters(recurse=False)
     }
-    decayed, kept = [], []
+    decayed: list[nn.Parameter] = []
+    kept: list[nn.Parameter] = []
     for parameter in network.parameters():
         if parameter.requires_grad:
             (decayed if parameter.ndim >= 2 and id(parameter) not in embeddings else kept).append(parameter)
-    groups = [{"params": decayed}, {"params": kept, "weight_decay": 0.0}]
+    groups: list[dict[str, Any]] = [{"params": decayed}, {"params": kept, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]

@@ -73,7 +73,7 @@ class WarmupStableDecay:
 
 
 class Plateau:
-    """Multiplies the rate by `factor` when the validation metric stops improving (Krizhevsky et al. 2012, section 5)."""
+    """Multiplies the rate by `factor` when a validation metric stops improving (Krizhevsky et al. 2012, section 5)."""
 
     def __init__(
         self,

@@ -13,6 +13,9 @@ from matmill.errors import ConfigError, did_you_mean
 
 COMMANDS = {"train", "config", "generate", "evaluate", "export", "bench"}
 PRIMARY = {"config": "train", "export": "export_run"}
+SPEAKING = (ValueError, NotImplementedError, *OSError.__subclasses__(), OSError)
+"""Exceptions whose message says enough without their type."""
+
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
 
@@ -26,6 +29,12 @@ class Arguments:
     multirun: bool = False
     help: bool = False
     version: bool = False
+    debug: bool = False
+
+    @property
+    def name(self) -> str:
+        """What error messages begin with."""
+        return f"matmill {self.command}" if self.command else "matmill"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,30 +44,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     status (75 of a preempted run) keeps it. An error is one line on standard error; its traceback is shown
     with ``debug=true``.
     """
-    command = "matmill"
-    words = list(sys.argv[1:] if argv is None else argv)
-    debug = "debug=true" in (word.lower() for word in words)
+    arguments = Arguments()
     try:
-        arguments = parse(words)
-        command = f"matmill {arguments.command}" if arguments.command else command
+        parse(sys.argv[1:] if argv is None else argv, arguments)
         status = _dispatch(arguments)
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:
-        print(f"{command}: interrupted", file=sys.stderr)
+        print(f"{arguments.name}: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except (
-        BrokenPipeError
-    ):  # the reader of our output went away: leave without a word, also at interpreter exit
+    except BrokenPipeError:  # the reader of our output went away: leave without a word, also at interpreter exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:
-        return _report(error, command, debug)
+        return _report(error, arguments)
 
 
-def parse(words: Sequence[str]) -> Arguments:
+def parse(words: Sequence[str], arguments: Arguments) -> None:
     """Split the words of the command line. Raises ConfigError for an unknown command or option."""
-    arguments = Arguments()
     remaining = iter(words)
     for word in remaining:
         if word in ("-h", "--help"):
@@ -81,7 +84,7 @@ def parse(words: Sequence[str]) -> Arguments:
             arguments.command = word
         else:
             arguments.overrides.append(word)
-    return arguments
+            arguments.debug |= word.lower() == "debug=true"
 
 
 def _dispatch(arguments: Arguments) -> int:
@@ -107,9 +110,8 @@ def _dispatch(arguments: Arguments) -> int:
         return show(arguments.overrides, arguments.config_dir)
     from matmill.compose import compose
 
-    config = compose(
-        PRIMARY.get(arguments.command, arguments.command), arguments.overrides, arguments.config_dir
-    )
+    config = compose(PRIMARY.get(arguments.command, arguments.command), arguments.overrides, arguments.config_dir)
+    arguments.debug = arguments.debug or bool(config.get("debug"))
     if arguments.command == "train":
         from matmill.schema import check
 
@@ -118,17 +120,17 @@ def _dispatch(arguments: Arguments) -> int:
     return int(module.run(config) or 0)
 
 
-def _report(error: Exception, command: str, debug: bool) -> int:
+def _report(error: Exception, arguments: Arguments) -> int:
     """Print `error`, leave its traceback in the run directory if there is one; the exit status."""
     run = sys.modules.get("matmill.run")
     if run is not None and hasattr(run, "record_failure"):
         run.record_failure(error)
-    if debug:
+    if arguments.debug:
         traceback.print_exception(error)
     rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or "0"
     usage = isinstance(error, ConfigError)
     if not (usage and rank != "0"):  # every rank finds the same configuration error
-        where = command if rank == "0" else f"{command} [rank {rank}]"
+        where = arguments.name if rank == "0" else f"{arguments.name} [rank {rank}]"
         for line in describe(error).splitlines():
             print(f"{where}: {line}", file=sys.stderr)
     return USAGE if usage else FAILED
@@ -143,19 +145,6 @@ def describe(error: Exception) -> str:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, ImportError) and error.name and not message:
         return f"the package {error.name} cannot be imported"
-    if (
-        isinstance(error, (ValueError, OSError, NotImplementedError))
-        and message
-        and type(error).__name__
-        in (
-            "ValueError",
-            "FileNotFoundError",
-            "FileExistsError",
-            "PermissionError",
-            "NotADirectoryError",
-            "OSError",
-            "NotImplementedError",
-        )
-    ):
+    if message and type(error) in SPEAKING:
         return message
     return f"{type(error).__name__}: {message}" if message else type(error).__name__

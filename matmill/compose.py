@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,19 +11,13 @@ from typing import Any
 import yaml
 from hydra import errors as hydra_errors
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.config_repository import CachingConfigRepository
-from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
-from hydra._internal.core_plugins.structured_config_source import StructuredConfigSource
-from hydra._internal.defaults_list import DefaultsList, create_defaults_list
-from hydra._internal.sources_registry import SourcesRegistry
-from hydra.core.default_element import ResultDefault
 from hydra.core.override_parser.types import Override
 from hydra.core.utils import setup_globals
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from matmill.errors import ConfigError, did_you_mean, one_line
+from matmill.loader import Loader, leaves
 from matmill.overrides import parse_overrides, refuse_sweeps
 
 CONF_DIR = Path(__file__).resolve().parent.parent / "conf"
@@ -55,27 +49,21 @@ def compose(config_name: str, overrides: Sequence[str] = (), config_dir: str | N
     return compose_with_origins(config_name, overrides, config_dir).config
 
 
-def compose_with_origins(
-    config_name: str, overrides: Sequence[str] = (), config_dir: str | None = None
-) -> Composition:
+def compose_with_origins(config_name: str, overrides: Sequence[str] = (), config_dir: str | None = None) -> Composition:
     """Like `compose`, and says for each leaf which file or whether the command line set it."""
     setup_globals()  # registers the ${now:...} resolver
     OmegaConf.register_new_resolver("unique", lambda: secrets.token_hex(2), use_cache=True, replace=True)
     loader = create_loader(config_dir)
     parsed = parse_overrides(overrides, loader)
     refuse_sweeps(parsed)
-    repository = CachingConfigRepository(loader.repository)
     try:
-        defaults = create_defaults_list(
-            repository, config_name, parsed, prepend_hydra=False, skip_missing=False
-        )
-        config = loader._compose_config_from_defaults_list(defaults.defaults, repository)
+        config, values = loader.compose(config_name, parsed)
     except (hydra_errors.HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError) as error:
         raise ConfigError(_composition_message(error, config_name, parsed, loader)) from error
-    origins = _file_origins(loader, defaults, repository, config_dir)
+    origins = dict(loader.origins)
     OmegaConf.set_struct(config, True)
     groups = loader.list_groups("")
-    for override in defaults.config_overrides:
+    for override in values:
         _apply(override, config, groups)
         if not override.is_delete():
             origins.update({key: COMMAND_LINE for key, _ in leaves(override.value(), override.key_or_group)})
@@ -87,47 +75,9 @@ def compose_with_origins(
     return Composition(config, origins)
 
 
-def create_loader(config_dir: str | None = None) -> ConfigLoaderImpl:
-    """Hydra's loader over `config_dir` (first) and the shipped files, without Hydra's own settings."""
-    for source in (FileConfigSource, StructuredConfigSource):
-        SourcesRegistry.instance().register(source)
-    path = ConfigSearchPathImpl()
-    if config_dir is not None:
-        if not Path(config_dir).is_dir():
-            raise ConfigError(f"--config-dir {config_dir}: no such directory")
-        path.append("command-line", f"file://{Path(config_dir).resolve()}")
-    path.append("main", f"file://{CONF_DIR}")
-    path.append("schema", "structured://")
-    return ConfigLoaderImpl(path)
-
-
-def leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """(full key, value) of every leaf under `value`; a list is one leaf, as Hydra replaces it whole."""
-    if isinstance(value, dict) and value:
-        for name, child in value.items():
-            yield from leaves(child, f"{key}.{name}" if key else str(name))
-    else:
-        yield key, value
-
-
-def _file_origins(
-    loader: ConfigLoaderImpl,
-    defaults: DefaultsList,
-    repository: CachingConfigRepository,
-    config_dir: str | None,
-) -> dict[str, str]:
-    """Load the files again in the order in which they were merged: the last to write a leaf is its origin."""
-    origins: dict[str, str] = {}
-    for default in defaults.defaults:
-        loaded = loader._load_single_config(default, repository)
-        folder = config_dir if loaded.provider == "command-line" else "conf"
-        content = OmegaConf.to_container(loaded.config, resolve=False)
-        origins.update({key: f"{folder}/{_file_name(default)}" for key, _ in leaves(content)})
-    return origins
-
-
-def _file_name(default: ResultDefault) -> str:
-    return f"{(default.config_path or '').removesuffix('.yaml')}.yaml"
+def create_loader(config_dir: str | None = None) -> Loader:
+    """The loader over `config_dir`, if any, and the shipped configuration."""
+    return Loader(CONF_DIR, config_dir)
 
 
 def _apply(override: Override, config: DictConfig, groups: Sequence[str]) -> None:
@@ -177,9 +127,7 @@ def _reason(error: BaseException) -> str:
     return one_line(str(error).partition("full_key:")[0])
 
 
-def _composition_message(
-    error: Exception, config_name: str, parsed: Sequence[Override], loader: ConfigLoaderImpl
-) -> str:
+def _composition_message(error: Exception, config_name: str, parsed: Sequence[Override], loader: Loader) -> str:
     if isinstance(error, hydra_errors.MissingConfigException) and error.missing_cfg_file:
         group, _, option = error.missing_cfg_file.rpartition("/")
         if not group:
@@ -190,7 +138,5 @@ def _composition_message(
     if "No match in the defaults list" in str(error):
         for override in parsed:
             if f"'{override.key_or_group}'" in str(error):
-                return (
-                    f"{override.input_line}: not chosen by any file yet; add it with +{override.input_line}"
-                )
+                return f"{override.input_line}: not chosen by any file yet; add it with +{override.input_line}"
     return one_line(error)

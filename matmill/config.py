@@ -41,9 +41,7 @@ def annotated_yaml(composition: Composition) -> str:
     written = OmegaConf.to_container(composition.config, resolve=False)
     resolved = OmegaConf.to_container(redact(composition.config), resolve=True)
     assert isinstance(resolved, dict)
-    rows = list(
-        _rows({str(name): child for name, child in resolved.items()}, written, composition.origins, "", 0)
-    )
+    rows = list(_rows({str(name): child for name, child in resolved.items()}, written, composition.origins, "", 0))
     width = min(max((len(text) for text, comment in rows if comment), default=0), WIDEST)
     return "\n".join(f"{text:<{width}}  # {comment}" if comment else text for text, comment in rows)
 

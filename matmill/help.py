@@ -67,9 +67,7 @@ def experiments(config_dir: str | None = None) -> dict[str, str]:
     for folder in (CONF_DIR, *([Path(config_dir)] if config_dir else [])):
         for file in sorted((folder / "experiment").glob("*.yaml")):
             comments = (line.lstrip("# ").strip() for line in _lines(file) if line.startswith("#"))
-            found[file.stem] = next(
-                (line for line in comments if line and not line.startswith("@package")), ""
-            )
+            found[file.stem] = next((line for line in comments if line and not line.startswith("@package")), "")
     return found
 
 

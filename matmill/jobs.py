@@ -78,7 +78,5 @@ def _validation_metric(summary: Path) -> str:
         figures: dict[str, Any] = json.loads(summary.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return ""
-    shown = [
-        f"{name}={figures[name]:.4g}" for name in VALIDATION_METRICS if isinstance(figures.get(name), float)
-    ]
+    shown = [f"{name}={figures[name]:.4g}" for name in VALIDATION_METRICS if isinstance(figures.get(name), float)]
     return " ".join(shown)

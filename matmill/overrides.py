@@ -90,7 +90,5 @@ def expand(overrides: Sequence[str], loader: ConfigLoader | None = None) -> list
             if not axes[-1]:
                 raise ConfigError(f"{line}: no values to run")
         else:
-            raise ConfigError(
-                f"{line}: an interval has no finite list of values; use choice(...) or range(...)"
-            )
+            raise ConfigError(f"{line}: an interval has no finite list of values; use choice(...) or range(...)")
     return [list(combination) for combination in product(*axes)]

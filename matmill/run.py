@@ -162,6 +162,6 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 def _differences(key: str, before: Any, now: Any) -> list[tuple[str, Any, Any]]:
     """(full key, former value, present value) of every leaf that differs."""
     if isinstance(before, DictConfig) and isinstance(now, DictConfig):
-        names = [name for name in {**before, **now} if name not in _FREE]
+        names = [str(name) for name in {**before, **now} if name not in _FREE]
         return [row for name in names for row in _differences(f"{key}.{name}", before.get(name), now.get(name))]
     return [] if before == now else [(key, before, now)]

@@ -51,7 +51,7 @@ def signature_of(function: Callable[..., Any]) -> Signature:
         return Signature(own, others is not None)
     if typing.is_typeddict(function):
         hints = typing.get_type_hints(function, include_extras=True)
-        required = function.__required_keys__
+        required: frozenset[str] = getattr(function, "__required_keys__", frozenset())
         fields = {n: Parameter(hint, UNCHECKED if n in required else None) for n, hint in hints.items()}
         return Signature(fields, False)
     network = getattr(function, "network_class", None)
@@ -73,9 +73,7 @@ def signature_of(function: Callable[..., Any]) -> Signature:
     return Signature(parameters, is_open)
 
 
-def _own_parameters(
-    function: Callable[..., Any], skip_first: bool = False
-) -> tuple[dict[str, Parameter], str | None]:
+def _own_parameters(function: Callable[..., Any], skip_first: bool = False) -> tuple[dict[str, Parameter], str | None]:
     """The keyword arguments of one function and the name of its ``**others``, if it has them."""
     try:
         listed = list(inspect.signature(function).parameters.values())[int(skip_first) :]
@@ -112,7 +110,7 @@ def _evaluate_each(annotations: Mapping[str, Any], scope: dict[str, Any]) -> dic
 
 
 def record_of(annotation: Any) -> type | None:
-    """The dataclass or TypedDict that `annotation` is, or is an optional of; None for any other annotation."""
+    """The dataclass or TypedDict that `annotation` is, or is an optional of; None for any other."""
     option = _only_option(annotation)
     is_record = dataclasses.is_dataclass(option) or typing.is_typeddict(option)
     return option if inspect.isclass(option) and is_record else None

@@ -47,9 +47,7 @@ def resolve(target: str, allow: Sequence[str] = ()) -> Callable[..., Any]:
     if parts[0] in sys.stdlib_module_names:
         raise ConfigError(f"{target}: Python's own modules cannot be a _target_")
     if not _within(target, packages):
-        raise ConfigError(
-            f"{target}: not in an allowed package; allow your own with allow_targets=[{parts[0]}]"
-        )
+        raise ConfigError(f"{target}: not in an allowed package; allow your own with allow_targets=[{parts[0]}]")
     found, rest = _import(parts)
     for part in rest:
         if not hasattr(found, part):
@@ -143,9 +141,7 @@ def allowed_packages(allow: Sequence[str] = ()) -> tuple[str, ...]:
         if top in sys.stdlib_module_names or not all(part.isidentifier() for part in str(package).split(".")):
             raise ConfigError(f"allow_targets: {package!r} is not a package that can be allowed")
         if package == "torch":
-            raise ConfigError(
-                "allow_targets: 'torch' holds more than can be allowed; name the subpackage you need"
-            )
+            raise ConfigError("allow_targets: 'torch' holds more than can be allowed; name the subpackage you need")
     return (*ROOMS, *LIBRARIES, *allow)
 
 
@@ -161,9 +157,7 @@ def _import(parts: Sequence[str]) -> tuple[Any, Sequence[str]]:
             return importlib.import_module(name), parts[end:]
         except ModuleNotFoundError as error:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-                raise ConfigError(
-                    f"{'.'.join(parts)}: needs the package {error.name}, not installed"
-                ) from error
+                raise ConfigError(f"{'.'.join(parts)}: needs the package {error.name}, not installed") from error
         except ImportError as error:
             raise ConfigError(f"{'.'.join(parts)}: {one_line(error)}") from error
     raise ConfigError(f"{'.'.join(parts)}: there is no package {parts[0]} on the Python path")

@@ -61,9 +61,7 @@ def value_problem(annotation: Any, value: Any) -> str | None:
     """
     if annotation is UNCHECKED or annotation is Any or is_target(value):
         return None
-    numbers = [
-        number for number in _scalars(value) if isinstance(number, float) and not math.isfinite(number)
-    ]
+    numbers = [number for number in _scalars(value) if isinstance(number, float) and not math.isfinite(number)]
     if any(math.isnan(number) for number in numbers) or (numbers and _has_range(annotation)):
         return f"must be finite, got {_show(numbers[0])}"
     plain, pruned = _without_targets(value)
@@ -113,11 +111,7 @@ def _got(annotation: Any, value: Any) -> str:
             return f"the string '{value}' (write it without quotes)"
         choices = [choice for choice in _choices(annotation) if isinstance(choice, str)]
         close = nearest(value, choices)
-        return (
-            f"'{value}'" + (f"; did you mean {close}?" if close else "")
-            if choices
-            else f"the string '{value}'"
-        )
+        return f"'{value}'" + (f"; did you mean {close}?" if close else "") if choices else f"the string '{value}'"
     if isinstance(value, float) and value.is_integer() and "whole number" in words:
         return f"{value} (write {int(value)})"
     if isinstance(value, (int, float)) and not isinstance(value, bool) and "text" in words:
@@ -132,11 +126,7 @@ def _show(value: Any) -> str:
 
 
 def _range_words(message: str) -> str:
-    words = (
-        message.removeprefix("Value error, ")
-        .replace("Input should be", "must be")
-        .replace(" after validation", "")
-    )
+    words = message.removeprefix("Value error, ").replace("Input should be", "must be").replace(" after validation", "")
     return words[:1].lower() + words[1:]
 
 

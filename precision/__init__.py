@@ -1,5 +1,5 @@
 """In which numbers a run computes: precision plugins."""
 
-from precision.plugins import FP32, BF16Mixed, BF16True
+from precision.plugins import FP32, BF16Mixed, BF16True, auto
 
-__all__ = ["FP32", "BF16Mixed", "BF16True"]
+__all__ = ["FP32", "BF16Mixed", "BF16True", "auto"]

@@ -1,5 +1,6 @@
 """Number formats of the forward and backward pass, on any device, as Lightning precision plugins."""
 
+import torch
 from lightning.pytorch.plugins import HalfPrecision, MixedPrecision, Precision
 
 
@@ -20,3 +21,16 @@ class BF16True(HalfPrecision):
 
     def __init__(self) -> None:
         super().__init__("bf16-true")
+
+
+def auto(*, device_type: str = "cpu") -> Precision:
+    """BF16Mixed where the hardware multiplies bfloat16 natively, FP32 elsewhere.
+
+    A CPU without AMX or AVX512-BF16 instructions emulates bfloat16 and is tens of times slower in it than in float32;
+    CUDA devices have it from compute capability 8.0.
+    """
+    if device_type == "cuda":
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        native = torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
+    return BF16Mixed(device_type=device_type) if native else FP32()

@@ -1,4 +1,4 @@
-"""Where a run happens: Lightning strategies that share one checkpoint format, and the one place that applies parallelism."""
+"""Where a run happens: Lightning strategies with one checkpoint format; the one place that applies parallelism."""
 
 from strategies.directory import DataParallel, SingleDevice
 

@@ -92,7 +92,9 @@ def load_model(directory: Path, model: nn.Module) -> None:
     set_model_state_dict(model, {name.removeprefix("model."): tensor for name, tensor in wanted.items()})
 
 
-def load_optimizer(directory: Path, number: int, model: nn.Module, optimizer: Optimizer, meta: Mapping[str, Any]) -> None:
+def load_optimizer(
+    directory: Path, number: int, model: nn.Module, optimizer: Optimizer, meta: Mapping[str, Any]
+) -> None:
     """Load the state of the optimizer `number` in place; `meta` is the checkpoint's."""
     prefix = f"optimizer_{number}."
     state = optimizer_state(model, optimizer)

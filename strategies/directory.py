@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from strategies import checkpoint as ckpt
 from strategies.place import place
 
+
 class DirectoryCheckpoints(Strategy):
     """Mixin: saves and loads directory checkpoints after set-up, in place, into the model and its optimizers."""
 

@@ -31,15 +31,11 @@ def resolve(path: str, cache: Path) -> Path:
             raise FileNotFoundError(f"data.path={path}: no such file or folder ({found})")
     if found.is_file():
         found = unpack(found, cache)
-    inside = [
-        folder for folder in found.iterdir() if folder.is_dir() and not folder.name.startswith((".", "__"))
-    ]
+    inside = [folder for folder in found.iterdir() if folder.is_dir() and not folder.name.startswith((".", "__"))]
     if not (found / "train").is_dir() and len(inside) == 1:
         found = inside[0]  # archives often hold one folder that holds everything
     if not (found / "train").is_dir():
-        raise ValueError(
-            f"data.path={path}: expected train/CLASS/IMAGE in {found}, which has no folder train"
-        )
+        raise ValueError(f"data.path={path}: expected train/CLASS/IMAGE in {found}, which has no folder train")
     return found
 
 
@@ -90,6 +86,4 @@ def _refuse_outside(archive: Path, member: zipfile.ZipInfo) -> None:
     name = PurePosixPath(member.filename.replace("\\", "/"))
     link = stat.S_ISLNK(member.external_attr >> 16)
     if name.is_absolute() or ".." in name.parts or ":" in name.parts[0] or link:
-        raise ValueError(
-            f"data.path={archive}: refused, its member {member.filename} leads outside the archive"
-        )
+        raise ValueError(f"data.path={archive}: refused, its member {member.filename} leads outside the archive")

@@ -31,9 +31,7 @@ def decode(path: Path, channels: int) -> Tensor:
                 pixels = np.array(_in_mode(ImageOps.exif_transpose(image), "RGB" if channels == 3 else "L"))
     except FileNotFoundError:
         raise
-    except (
-        Exception
-    ) as error:  # damaged files raise all kinds: OSError, SyntaxError, struct.error, IndexError, ...
+    except Exception as error:  # damaged files raise all kinds: OSError, SyntaxError, struct.error, IndexError, ...
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(f"cannot read image {path}: {reason}") from error
     tensor = torch.from_numpy(pixels)
@@ -43,9 +41,7 @@ def decode(path: Path, channels: int) -> Tensor:
 def _in_mode(image: Image.Image, mode: str) -> Image.Image:
     if image.mode == "F":
         raise ValueError("floating-point pixels have no fixed range; save it with 8 or 16 bits")
-    if image.mode.startswith(
-        "I"
-    ):  # 16-bit grey, held in 16 or 32 bits; Pillow's own conversion would clip it
+    if image.mode.startswith("I"):  # 16-bit grey, held in 16 or 32 bits; Pillow's own conversion would clip it
         upper = np.clip(np.asarray(image).astype(np.int64) >> 8, 0, 255).astype(np.uint8)
         image = Image.fromarray(upper)
     if image.has_transparency_data:

@@ -63,24 +63,18 @@ def scan(root: Path, val_fraction: float) -> ImageFolder:
         raise ValueError(f"no class folders in {root / 'train'}: expected train/CLASS/IMAGE")
     empty = [name for name in classes if not train[name]]
     if empty:
-        raise ValueError(
-            f"no images of {_some(empty)} in {root / 'train'}: remove the empty class folder or fill it"
-        )
+        raise ValueError(f"no images of {_some(empty)} in {root / 'train'}: remove the empty class folder or fill it")
     index = {name: number for number, name in enumerate(classes)}
     images = _images(root, "train", train, index)
     if not (root / "val").is_dir():
         kept, held_out = hold_out(images, val_fraction)
         if not held_out:
-            raise ValueError(
-                f"{root / 'train'} has one image of each class: none can be held out for validation"
-            )
+            raise ValueError(f"{root / 'train'} has one image of each class: none can be held out for validation")
         return ImageFolder(root, classes, kept, held_out)
     val = _class_folders(root / "val")
     unknown = sorted(name for name in val if name not in index and val[name])
     if unknown:
-        raise ValueError(
-            f"{root / 'val'} has {_some(unknown)} that {root / 'train'} lacks: the network has no output for it"
-        )
+        raise ValueError(f"{root / 'val'} has {_some(unknown)} that {root / 'train'} lacks: no output stands for it")
     missing = [name for name in classes if not val.get(name)]
     if len(missing) == len(classes):
         raise ValueError(f"no images in {root / 'val'}: fill it, or remove it to hold out from train")
@@ -119,9 +113,7 @@ def _class_folders(directory: Path) -> dict[str, list[os.DirEntry[str]]]:
             known = os.path.splitext(entry.name)[1].lower() in readable_extensions()
             (found[folder.name] if known else others).append(entry)
     if others:
-        log.warning(
-            "%s: ignored %d files of other kinds (such as %s)", directory, len(others), others[0].path
-        )
+        log.warning("%s: ignored %d files of other kinds (such as %s)", directory, len(others), others[0].path)
     return found
 
 

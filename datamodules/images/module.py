@@ -70,13 +70,10 @@ class ImageData(WindowDataModule):
         mean, std = mean or STATISTICS[in_channels][0], std or STATISTICS[in_channels][1]
         if len(mean) != in_channels or len(std) != in_channels or min(std) <= 0:
             raise ValueError(
-                f"data.mean={mean} and data.std={std} must have a value for each of {in_channels} channels, "
-                "std above 0"
+                f"data.mean={mean} and data.std={std} must have a value for each of {in_channels} channels, std above 0"
             )
         if resize_size < image_size:
-            raise ValueError(
-                f"data.resize_size={resize_size} is below data.image_size={image_size}: no crop fits"
-            )
+            raise ValueError(f"data.resize_size={resize_size} is below data.image_size={image_size}: no crop fits")
         if colour_shift and in_channels == 1:
             raise ValueError(f"data.colour_shift={colour_shift} needs colours: set it to 0 for in_channels=1")
         if ten_crop and not flip:
@@ -138,6 +135,7 @@ class ImageData(WindowDataModule):
             "val_images": len(self.folder.val),
             "skipped": self.skipped,
         }
+        directory.mkdir(parents=True, exist_ok=True)
         unfinished = directory / ".data.json.tmp"
         unfinished.write_text(json.dumps(data, indent=2) + "\n")
         os.replace(unfinished, directory / "data.json")

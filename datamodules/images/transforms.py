@@ -8,9 +8,7 @@ from torch import Tensor
 from torchvision.transforms.v2 import functional as T
 
 COLOUR_EIGENVALUES = torch.tensor([0.2175, 0.0188, 0.0045])
-COLOUR_EIGENVECTORS = torch.tensor(
-    [[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]]
-)
+COLOUR_EIGENVECTORS = torch.tensor([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
 """Principal components of ImageNet's RGB values in 0..1, one a column, as published with fb.resnet.torch
 (`datasets/imagenet.lua`) for the colour shift of Krizhevsky et al. 2012, section 4.1."""
 

@@ -26,9 +26,7 @@ def unreadable(root: Path, images: list[ImageFile], channels: int, cache: Path) 
         file = root / image.path
         signature = [image.size, file.stat().st_mtime_ns]
         before = known.get(image.path)
-        found[image.path] = (
-            before if before and before[:2] == signature else [*signature, _problem(file, channels)]
-        )
+        found[image.path] = before if before and before[:2] == signature else [*signature, _problem(file, channels)]
     if found != known:
         _write(memory, found)
     return {path: problem for path, (_, _, problem) in found.items() if problem}

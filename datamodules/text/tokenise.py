@@ -21,9 +21,11 @@ from datamodules.text.shards import SPLITS, smallest_dtype
 from datamodules.text.split import Census, is_empty, survey
 from datamodules.text.tokenizer import is_byte_level, token_byte_lengths, vocabulary_size
 
-PIECE = 2**18
+PIECE = 2**15
 BATCH = 2**20
 """Characters per encoded piece of a document and per batch of pieces (some 100 bytes of memory per token)."""
+Piece = tuple[bool, bool, str]
+"""(held out, opens a document, text)."""
 _CUT = re.compile(r"[^\W_](?=[ \n])")
 
 
@@ -49,24 +51,22 @@ def tokenise(files: list[Path], settings: TextSettings, directory: Path) -> None
     """
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        texts = progress.track(read_documents(files, settings.text_key), description="Reading text")
-        census = survey(texts, settings.val_fraction)
+        reading = progress.add_task("Reading text", total=None)
+        census = survey(read_documents(files, settings.text_key), settings.val_fraction)
+        progress.remove_task(reading)
 
-        def documents(description: str) -> Iterator[str]:
+        def read(description: str, whole: bool) -> Iterator[Piece]:
             task = progress.add_task(description, total=census.characters)
             for text in read_documents(files, settings.text_key):
-                if not is_empty(text):
-                    yield text
-                    progress.advance(task, len(text))
+                for held_out, part in () if is_empty(text) else census.split.parts(text):
+                    for number, piece in enumerate([part] if whole else pieces(part)):
+                        yield held_out, number == 0, piece
+                        progress.advance(task, len(piece))
 
-        tokenizer = settings.make_tokenizer(
-            piece
-            for text in documents("Training the tokenizer")
-            for held_out, part in census.split.parts(text)
-            if not held_out
-            for piece in pieces(part)
-        )
-        counts = _write_shards(documents("Tokenising"), census, tokenizer, settings.separator, directory)
+        training = read("Training the tokenizer", whole=False)
+        tokenizer = settings.make_tokenizer(piece for held_out, _, piece in training if not held_out)
+        whole = not is_byte_level(tokenizer)  # others may treat the start of each piece as that of a text
+        counts = _write_shards(read("Tokenising", whole), tokenizer, settings.separator, directory)
     tokenizer.save(str(directory / "tokenizer.json"))
     facts = _facts(counts, census, tokenizer, settings)
     (directory / "data.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
@@ -85,33 +85,31 @@ def pieces(text: str, limit: int = PIECE) -> Iterator[str]:
     yield text[start:]
 
 
-def _batches(documents: Iterable[str], census: Census, whole: bool) -> Iterator[list[tuple[bool, bool, str]]]:
-    """Batches of (held out, opens a document, piece); `whole` leaves long documents uncut."""
-    batch: list[tuple[bool, bool, str]] = []
+def _batches(stream: Iterable[Piece]) -> Iterator[list[Piece]]:
+    """Lists of pieces with about `BATCH` characters."""
+    batch: list[Piece] = []
     size = 0
-    for text in documents:
-        for held_out, part in census.split.parts(text):
-            for number, piece in enumerate([part] if whole else pieces(part)):
-                batch.append((held_out, number == 0, piece))
-                size += len(piece)
-                if size >= BATCH:
-                    yield batch
-                    batch, size = [], 0
+    for held_out, opens, text in stream:
+        batch.append((held_out, opens, text))
+        size += len(text)
+        if size >= BATCH:
+            yield batch
+            batch, size = [], 0
     if batch:
         yield batch
 
 
 def _write_shards(
-    documents: Iterable[str], census: Census, tokenizer: Tokenizer, separator: str, directory: Path
+    stream: Iterable[Piece], tokenizer: Tokenizer, separator: str, directory: Path
 ) -> dict[str, _Count]:
-    """Encode all documents and append them to their shards; the totals by split."""
+    """Encode all pieces and append them to their shards; the totals by split."""
     dtype = smallest_dtype(vocabulary_size(tokenizer))
     lengths = token_byte_lengths(tokenizer)
     opening = tokenizer.token_to_id(separator)
     counts = {split: _Count() for split in SPLITS}
     with ExitStack() as stack:
         streams = {split: stack.enter_context((directory / f"{split}.bin").open("wb")) for split in SPLITS}
-        for batch in _batches(documents, census, whole=not is_byte_level(tokenizer)):
+        for batch in _batches(stream):
             encodings = tokenizer.encode_batch_fast(
                 [piece for _, _, piece in batch], add_special_tokens=False
             )

@@ -46,12 +46,12 @@ class Attention(nn.Module):
         value = self._heads(self.value(x))
         if cache is not None:
             key, value = cache.update(key, value)
+        groups = query.shape[1] // key.shape[1]
+        if groups > 1 and mask is not None and cache is None:
+            # CUDA's memory-efficient kernel, the one that takes masks, knows no groups: the alternative makes
+            # T x T scores. With a cache there is one query, and repeating the cache would cost more.
+            key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
         attended = F.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            attn_mask=mask,
-            is_causal=mask is None,
-            enable_gqa=query.shape[1] != key.shape[1],
+            query, key, value, attn_mask=mask, is_causal=mask is None, enable_gqa=query.shape[1] != key.shape[1]
         )
         return self.output(attended.transpose(1, 2).flatten(-2))

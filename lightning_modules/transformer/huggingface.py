@@ -83,9 +83,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     return {name: tensor for file in files for name, tensor in load_file(file).items()}
 
 
-def config_json(
-    network: Transformer, *, separator_id: int | None = None, dtype: str = "float32"
-) -> dict[str, Any]:
+def config_json(network: Transformer, *, separator_id: int | None = None, dtype: str = "float32") -> dict[str, Any]:
     """The `config.json` with which `AutoModelForCausalLM` rebuilds `network`.
 
     `separator_id`: the token that opens every document, here both beginning and end of text. `dtype`: of the

@@ -99,9 +99,7 @@ class Transformer(nn.Module):
             for _ in range(n_layers)
         )
         self.norm = RMSNorm(d_model, norm_eps)
-        self.head = (
-            TiedHead(loss_chunk_tokens) if tie_embeddings else Head(d_model, vocab_size, loss_chunk_tokens)
-        )
+        self.head = TiedHead(loss_chunk_tokens) if tie_embeddings else Head(d_model, vocab_size, loss_chunk_tokens)
 
     @torch.no_grad()
     def init_weights(self) -> None:
@@ -118,9 +116,7 @@ class Transformer(nn.Module):
                 branch_end = name.endswith(("attention.output.weight", "feed_forward.down.weight"))
                 parameter.normal_(0.0, residual_std if branch_end else INIT_STD)
 
-    def hidden(
-        self, tokens: Tensor, documents: Tensor | None = None, cache: KeyValueCache | None = None
-    ) -> Tensor:
+    def hidden(self, tokens: Tensor, documents: Tensor | None = None, cache: KeyValueCache | None = None) -> Tensor:
         """Tokens (B, T) to the final normed hidden states (B, T, D); arguments as in `forward`."""
         if cache is not None:
             mask = cache.advance(tokens.shape[1])

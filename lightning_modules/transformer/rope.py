@@ -30,9 +30,7 @@ class Rope:
 
     def __post_init__(self) -> None:
         if self.head_dim % 2:
-            raise ValueError(
-                f"model.head_dim={self.head_dim} must be even: rotary embedding turns pairs of channels"
-            )
+            raise ValueError(f"model.head_dim={self.head_dim} must be even: rotary embedding turns pairs of channels")
         if self.scaling_factor is not None and self.high_frequency_factor <= self.low_frequency_factor:
             raise ValueError(
                 f"model.rope_high_frequency_factor={self.high_frequency_factor} must be greater than "
@@ -57,12 +55,13 @@ class Rope:
         # reach them.
         angles = positions.float().unsqueeze(-1) * self.frequencies(positions.device)
         angles = angles.unsqueeze(-3)  # one axis for the heads
-        return RotaryTables(angles.cos(), angles.sin())
+        cos, sin = angles.cos(), angles.sin()
+        return RotaryTables(torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1))
 
 
 @dataclass(frozen=True, eq=False)
 class RotaryTables:
-    """Cosines and sines, each ([B,] 1, T, head_dim/2) fp32.
+    """Cosines and sines, each ([B,] 1, T, head_dim) fp32; the sines of the first half are negated.
 
     A class of its own rather than two tensor arguments: a sharding wrapper that casts the tensor arguments of
     a block to bf16 does not reach into it.
@@ -72,8 +71,7 @@ class RotaryTables:
     sin: Tensor
 
     def rotate(self, x: Tensor) -> Tensor:
-        """Turns the queries or keys `x` (B, H, T, head_dim); computed in fp32, returned in the dtype of
-        `x`."""
-        first, second = x.chunk(2, dim=-1)
-        rotated = (first * self.cos - second * self.sin, second * self.cos + first * self.sin)
-        return torch.cat(rotated, dim=-1).to(x.dtype)
+        """Turns the queries or keys `x` (B, H, T, head_dim); computed in fp32, rounded to the dtype of `x`."""
+        wide = x.float()
+        partner = wide.roll(x.shape[-1] // 2, dims=-1)  # each channel's other half of the pair
+        return torch.addcmul(wide * self.cos, partner, self.sin).to(x.dtype)

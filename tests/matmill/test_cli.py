@@ -17,7 +17,7 @@ ROOT = Path(cli.__file__).parent.parent
 
 
 def matmill(*words: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run matmill in a fresh process that finds it and what `environment` adds to the path, but not the cwd."""
+    """Run matmill in a fresh process that finds it and what `environment` adds, but not the cwd."""
     path = os.pathsep.join([str(ROOT), *filter(None, [environment.pop("PYTHONPATH", "")])])
     return subprocess.run(
         [sys.executable, "-P", "-m", "matmill", *words],
@@ -51,7 +51,7 @@ def test_help_imports_nothing_heavy(words: list[str], tmp_path: Path) -> None:
 def test_help_lists_experiments_with_their_first_comment(
     conf: Path, capsys: pytest.CaptureFixture[str], tree: Callable[[str, dict[str, str]], Path]
 ) -> None:
-    """The experiments of the shipped folder and of --config-dir are listed, each with what its file says of itself."""
+    """Shipped experiments and those of --config-dir are listed, each with its first comment."""
     mine = tree("mine", {"experiment/own.yaml": "# @package _global_\n# My own\nseed: 1"})
     assert cli.main(["train", "--help", "--config-dir", str(mine)]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
@@ -107,7 +107,7 @@ def test_errors_of_a_command(
     def fail(_: object) -> int:
         raise error
 
-    monkeypatch.setitem(sys.modules, "matmill.help", types.SimpleNamespace(help_text=lambda *_: fail(None)))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "matmill.help", types.SimpleNamespace(help_text=lambda *_: fail(None)))
     monkeypatch.delitem(sys.modules, "matmill.run", raising=False)
     assert cli.main(["--help"]) == status
     assert capsys.readouterr().err == f"matmill: {line}\n"
@@ -115,9 +115,7 @@ def test_errors_of_a_command(
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_exit_statuses_pass_through(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_exit_statuses_pass_through(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A command's own exit status (75 of a preempted run) is kept; Ctrl-C is 130."""
 
     def leave(*_: object) -> str:
@@ -126,11 +124,11 @@ def test_exit_statuses_pass_through(
     def interrupt(*_: object) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(sys.modules, "matmill.help", types.SimpleNamespace(help_text=leave))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "matmill.help", types.SimpleNamespace(help_text=leave))
     with pytest.raises(SystemExit) as caught:
         cli.main(["--help"])
     assert caught.value.code == 75
-    monkeypatch.setitem(sys.modules, "matmill.help", types.SimpleNamespace(help_text=interrupt))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "matmill.help", types.SimpleNamespace(help_text=interrupt))
     assert cli.main(["--help"]) == 130
 
 
@@ -173,7 +171,7 @@ def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, conf: Path) -> Path:
 
 
 def test_multirun_goes_on_after_a_failure(stub: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every combination runs in a directory of its own; a failed one leaves error.log and status.json; exit status 1."""
+    """Every combination has its own directory; a failed one leaves error.log and status.json; status 1."""
     assert cli.main(["train", "-m", "seed=1,2,3", "name=y"]) == 1
     out = capsys.readouterr().out
     assert out.count("finished") == 4  # a line each while they run, and two rows of the table

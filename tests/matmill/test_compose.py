@@ -1,5 +1,6 @@
 """Composition: what is read, what is refused and in which words, and where each value came from."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("conf")
     ],
 )
 def test_values_are_read_as_meant(override: str, key: str, value: object) -> None:
-    """Text that Hydra's grammar refuses is read as text; numbers, nulls, lists and quoted commas as before."""
+    """Text that Hydra's grammar refuses is read as text; numbers, nulls, lists and quotes as before."""
     assert OmegaConf.select(compose("train", [override]), key) == value
 
 
@@ -78,7 +79,7 @@ def test_broken_file_is_named(conf: Path) -> None:
 
 
 def test_origins_follow_files_experiment_and_command_line() -> None:
-    """Each leaf names the file that set it last, inherited ones the file they came from, overrides the command line."""
+    """Each leaf names the file that set it last, an override the command line."""
     origins = compose_with_origins("train", ["experiment=big", "+model.bias=false", "seed=7"]).origins
     assert origins["model.in_features"] == "conf/model/wide.yaml"
     assert origins["model.out_features"] == "conf/model/small.yaml"
@@ -88,6 +89,19 @@ def test_origins_follow_files_experiment_and_command_line() -> None:
     assert origins["run_name"] == "conf/train.yaml"
 
 
+def test_an_experiments_values_belong_to_the_option_it_chose(conf: Path) -> None:
+    """Another option on the command line does not get the experiment's values; the same option does."""
+    (conf / "model" / "other.yaml").write_text("depth: 1\n")
+    (conf / "experiment" / "big.yaml").write_text(
+        "# @package _global_\ndefaults:\n  - override /model: wide\nmodel:\n  in_features: 7\nseed: 4\n"
+    )
+    assert compose("train", ["experiment=big"]).model.in_features == 7
+    assert compose("train", ["experiment=big", "model=wide"]).model.in_features == 7
+    other = compose_with_origins("train", ["experiment=big", "model=other", "model.depth=2"])
+    assert other.config.model == {"depth": 2}
+    assert other.config.seed == 4
+
+
 def test_interpolations_follow_a_later_change() -> None:
     """What refers to another key still does when that key changes after composition."""
     config = compose("train")
@@ -95,7 +109,9 @@ def test_interpolations_follow_a_later_change() -> None:
     assert config.model.out_features == 5
 
 
-def test_config_dir_adds_to_and_wins_over_the_shipped_files(tree) -> None:  # type: ignore[no-untyped-def]
+def test_config_dir_adds_to_and_wins_over_the_shipped_files(
+    tree: Callable[[str, dict[str, str]], Path],
+) -> None:
     """A folder of the user's adds options, replaces files of the same name, and shows in the origins."""
     folder = tree("mine", {"model/tiny.yaml": "in_features: 1", "optimizer/adamw.yaml": "lr: 9"})
     found = compose_with_origins("train", ["model=tiny"], str(folder))

@@ -218,7 +218,7 @@ def test_torch_optimizers_are_readable(name: str) -> None:
 
 
 def test_lightning_loggers_are_readable() -> None:
-    """A foreign constructor with ``**kwargs`` takes its own arguments, does not ask for its base's, and stays open."""
+    """A foreign constructor with ``**kwargs`` does not ask for its base's arguments and stays open."""
     from lightning.pytorch.loggers import TensorBoardLogger
 
     signature = signature_of(TensorBoardLogger)
@@ -227,5 +227,5 @@ def test_lightning_loggers_are_readable() -> None:
 
 
 def test_settings_have_no_optional_keys() -> None:
-    """Every key of the fixed part must be in the file: a default hidden in code would have no origin to show."""
+    """Every key of the fixed part must be in a file: a hidden default has no origin to show."""
     assert all(parameter.required for parameter in signature_of(Train).parameters.values())

@@ -52,7 +52,7 @@ def test_allowed_targets_resolve(target: str) -> None:
     ],
 )
 def test_smuggled_targets_are_refused(target: str) -> None:
-    """Nothing outside the list is reached: not directly, nor through what an allowed module imports or inherits."""
+    """Nothing outside the list is reached, not even through what an allowed module imports or inherits."""
     with pytest.raises(ConfigError):
         resolve(target)
 
@@ -72,9 +72,7 @@ def test_near_miss_is_named() -> None:
 
 def test_nested_nodes_are_built_and_checked() -> None:
     """Targets are built in lists and mappings at any depth; a smuggled one inside names its full key."""
-    config = OmegaConf.create(
-        {"a": [{"b": {"_target_": "torch.nn.Linear", "in_features": 1, "out_features": 2}}]}
-    )
+    config = OmegaConf.create({"a": [{"b": {"_target_": "torch.nn.Linear", "in_features": 1, "out_features": 2}}]})
     assert isinstance(build(config)["a"][0]["b"], torch.nn.Linear)
     config.a[0].b = {"_target_": "os.system", "command": "true"}
     with pytest.raises(ConfigError, match=r"a\[0\]\.b\._target_: os\.system"):
@@ -127,8 +125,7 @@ def test_own_package_needs_and_gets_permission(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(ConfigError):
         build(node, ["mill_own"])
     made = build(node, [name])
-    assert dataclasses.is_dataclass(made.size)
-    assert made.size.rows == 2
+    assert dataclasses.asdict(made.size) == {"rows": 2}
     for smuggled in ("system", "os.system"):
         with pytest.raises(ConfigError):
             resolve(f"{name}.{smuggled}", [name])

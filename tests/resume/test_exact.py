@@ -1,5 +1,6 @@
 """A run that is killed and resumed gives the losses of an uninterrupted one, bit for bit."""
 
+import functools
 import itertools
 import os
 import signal
@@ -50,12 +51,10 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[bool, int],
 @pytest.mark.parametrize("plateau", [False, True], ids=["cosine", "plateau"])
 def test_killed_and_resumed_equals_uninterrupted(straight, tmp_path, kills, workers, micro, plateau):
     """kill -9 at any place, any number of times, with or without workers and accumulation: nothing differs."""
-    for step, where in kills:
-        status = in_child(
-            lambda act=kill_at(step, where): train(tmp_path, workers=workers, micro=micro, plateau=plateau, act=act)
-        )
-        assert status == -signal.SIGKILL
-    assert in_child(lambda: train(tmp_path, workers=workers, micro=micro, plateau=plateau)) == 0
+    part = functools.partial(train, tmp_path, workers=workers, micro=micro, plateau=plateau)
+    for kill in kills:
+        assert in_child(functools.partial(part, act=kill_at(*kill))) == -signal.SIGKILL
+    assert in_child(part) == 0
     assert diary(tmp_path) == straight[plateau, micro]
 
 

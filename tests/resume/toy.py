@@ -1,5 +1,6 @@
 """A small network and data set with everything that can break a resume: dropout, augmentation, ragged samples."""
 
+import functools
 import os
 import random
 import signal
@@ -123,9 +124,8 @@ def train(
     data.prepare()
     data.max_steps = steps
     schedule = Plateau(factor=0.5, patience=0, threshold=0.5) if plateau else WarmupCosine(warmup_steps=5)
-    module = ToyModule(
-        optimizer=lambda groups: torch.optim.AdamW(groups, lr=1e-2), schedule=schedule, seed=seed, gradient_clip_norm=1.0
-    )
+    optimizer = functools.partial(torch.optim.AdamW, lr=1e-2)
+    module = ToyModule(optimizer=optimizer, schedule=schedule, seed=seed, gradient_clip_norm=1.0)
     boundary = Boundary(directory=str(directory / "checkpoints"), validate_every_steps=3, save_every_steps=save_every)
     trainer = L.Trainer(
         accelerator="cpu", devices=1, strategy=SingleDevice(), max_steps=steps, max_epochs=-1,
@@ -139,7 +139,7 @@ def train(
 
 
 def in_child(function: Callable[[], None]) -> int:
-    """Run in a forked process (it has torch loaded already); its exit status, or minus the signal that killed it."""
+    """Run in a forked process (torch is loaded there already); its exit status, or minus the signal that killed it."""
     pid = os.fork()
     if pid == 0:
         status = 70

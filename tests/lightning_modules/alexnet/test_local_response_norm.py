@@ -7,7 +7,7 @@ from lightning_modules.alexnet.local_response_norm import LocalResponseNorm
 
 
 def test_equals_torch_within_each_tower():
-    """The paper's constants are alpha * n in torch's convention; output and gradient agree to fp32 rounding."""
+    """The paper's alpha is alpha / n in torch; output and gradient agree to fp32 rounding."""
     maps = (torch.randn(2, 16, 5, 5) * 50).requires_grad_()
     ours = LocalResponseNorm(tower_channels=8)(maps)
     towers = [F.local_response_norm(half, 5, alpha=5e-4, beta=0.75, k=2.0) for half in maps.split(8, dim=1)]

@@ -34,7 +34,13 @@ def test_scores_count_hits_and_leave_out_blank_targets(module):
     torch.testing.assert_close(module.network_loss(module.network, batch), expected)
     summary = module.summarise({"loss": 3.0, "top1": 1, "top5": 2, "units": 3})
     assert summary == pytest.approx(
-        {"val/loss": 1.0, "val/top1": 1 / 3, "val/top5": 2 / 3, "val/top1_error": 2 / 3, "val/top5_error": 1 / 3}
+        {
+            "val/loss": 1.0,
+            "val/top1": 1 / 3,
+            "val/top5": 2 / 3,
+            "val/top1_error": 2 / 3,
+            "val/top5_error": 1 / 3,
+        }
     )
 
 

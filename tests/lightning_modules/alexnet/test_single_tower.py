@@ -39,7 +39,7 @@ def test_weights_file_with_another_number_of_classes(tmp_path):
     target.load_weights(tmp_path / "alexnet.pth")
     assert torch.equal(target.network.classifier[4].weight, source.network.classifier[4].weight)
     assert target.network.classifier[6].weight.shape == (7, 4096)
-    with pytest.raises(ValueError, match="in_channels|features.0.weight has shape"):
+    with pytest.raises(ValueError, match=r"features\.0\.weight has shape"):
         module(in_channels=1).load_weights(tmp_path / "alexnet.pth")
     torch.save({"weight": torch.zeros(1)}, tmp_path / "other.pth")
     with pytest.raises(ValueError, match="not a state dict of torchvision's alexnet"):

@@ -74,8 +74,7 @@ def test_sampling_follows_the_seed(small):
     other."""
     network = small()
     one, same, other = (
-        continuations(network, [[1, 2]] * 2, max_new_tokens=20, temperature=2.0, seed=seed)
-        for seed in (1, 1, 2)
+        continuations(network, [[1, 2]] * 2, max_new_tokens=20, temperature=2.0, seed=seed) for seed in (1, 1, 2)
     )
     assert one == same
     assert one != other

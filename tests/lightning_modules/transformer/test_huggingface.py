@@ -35,9 +35,7 @@ def test_names_and_sizes_come_back(small, changes):
     network = small(**changes)
     arguments = arguments_from_config(config_json(network))
     again = type(network)(**arguments)
-    again.load_state_dict(
-        from_huggingface(to_huggingface(network.state_dict()), tie_embeddings=again.tie_embeddings)
-    )
+    again.load_state_dict(from_huggingface(to_huggingface(network.state_dict()), tie_embeddings=again.tie_embeddings))
     tokens = torch.randint(97, (1, 20))
     with torch.no_grad():
         assert torch.equal(network(tokens), again(tokens))

@@ -34,7 +34,8 @@ def test_configured_sizes_have_the_stated_parameters(name):
     """Each shipped size builds, without memory, and has exactly the parameters it is named for."""
     vocab_size, parameters = SIZES[name]
     with initialize_config_dir(str(CONF), version_base=None):
-        config = OmegaConf.to_container(compose(f"model/{name}").model)
+        config = compose(f"model/{name}", overrides=["+data.sequence_length=512"])
+    config = OmegaConf.to_container(config, resolve=True)["model"]
     arguments = {key: value for key, value in config.items() if key not in ("_target_", "weights")}
     arguments["vocab_size"] = arguments["vocab_size"] or vocab_size
     with torch.device("meta"):

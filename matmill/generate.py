@@ -1,0 +1,112 @@
+"""``matmill generate``: continue prompts with a trained transformer."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from annotated_types import Ge, Gt, Le, MinLen
+from omegaconf import DictConfig
+
+from matmill.errors import ConfigError
+from matmill.run import load_run
+from matmill.schema import check
+
+
+@dataclass(kw_only=True)
+class Generate:
+    """The settings of the command."""
+
+    run: Annotated[str, MinLen(1)]
+    checkpoint: str
+    prompt: str | Annotated[list[str], MinLen(1)]
+    max_new_tokens: Annotated[int, Gt(0)]
+    temperature: Annotated[float, Ge(0)]
+    top_k: Annotated[int, Gt(0)] | None
+    top_p: Annotated[float, Gt(0), Le(1)] | None
+    seed: Annotated[int, Ge(0)]
+    stream: bool
+    debug: bool
+
+
+def run(config: DictConfig) -> None:
+    """Print each prompt with its continuation on standard output; remarks go to standard error.
+
+    A single prompt's text appears while it grows. A text ends where the model ends the document, at the
+    model's context length (which is said), or after `max_new_tokens`.
+
+    Raises:
+        ConfigError: a setting is wrong, or the run is not one of a transformer.
+    """
+    check(config, Generate, supplied=(), filled=())
+    prompts = [config.prompt] if isinstance(config.prompt, str) else list(config.prompt)
+    saved, module = load_run(config.run, config.checkpoint)
+    network, tokenizer, separator = module.network, *_text_data(Path(config.run), saved, module)
+    ids = [tokenizer.encode(prompt).ids for prompt in prompts]
+
+    from lightning_modules.transformer.generate import generate
+
+    steps = generate(
+        network,
+        ids,
+        max_new_tokens=config.max_new_tokens,
+        temperature=config.temperature,
+        top_k=config.top_k,
+        top_p=config.top_p,
+        seed=config.seed,
+        stop_id=separator,
+    )
+    started, counts = time.perf_counter(), [0] * len(prompts)
+    pieces = _text_pieces(steps, tokenizer, counts)
+    if config.stream and len(prompts) == 1:
+        print(prompts[0], end="", flush=True)
+        for step in pieces:
+            print(step[0], end="", flush=True)
+        print()
+    else:
+        _print_labelled(prompts, list(pieces))
+    seconds = time.perf_counter() - started
+    print(f"{sum(counts)} tokens, {sum(counts) / seconds:.1f} tokens/s", file=sys.stderr)
+    lengths = [count + len(prompt) for count, prompt in zip(counts, ids, strict=True)]
+    full = [number for number, length in enumerate(lengths, 1) if length > network.max_sequence_length]
+    if full:
+        which = "" if len(prompts) == 1 else f" of prompt {', '.join(map(str, full))}"
+        print(f"stopped{which} at the model's context of {network.max_sequence_length} tokens", file=sys.stderr)
+
+
+def _text_data(path: Path, saved: DictConfig, module: Any) -> tuple[Any, int]:
+    """The tokenizer and the separator's id that the run keeps beside its checkpoints."""
+    from lightning_modules.transformer import Transformer
+
+    if not isinstance(module.network, Transformer):
+        raise ConfigError(f"run={path}: its model is {saved.model._target_}, which does not generate text")
+    from tokenizers import Tokenizer
+
+    facts = json.loads((path / "data" / "data.json").read_text())
+    return Tokenizer.from_file(str(path / "data" / "tokenizer.json")), int(facts["separator_id"])
+
+
+def _text_pieces(steps: Iterator[list[int | None]], tokenizer: Any, counts: list[int]) -> Iterator[list[str]]:
+    """The text that each step adds to each prompt, "" while a character is incomplete; counts the tokens."""
+    from tokenizers.decoders import DecodeStream
+
+    streams = [DecodeStream(skip_special_tokens=True) for _ in counts]
+    for step in steps:
+        texts = [""] * len(step)
+        for row, token in enumerate(step):
+            if token is not None:
+                counts[row] += 1
+                texts[row] = streams[row].step(tokenizer, token) or ""
+        yield texts
+
+
+def _print_labelled(prompts: list[str], steps: list[list[str]]) -> None:
+    """Whole texts, numbered when there are several."""
+    for row, prompt in enumerate(prompts):
+        label = f"[{row + 1}] " if len(prompts) > 1 else ""
+        print(label + prompt + "".join(step[row] for step in steps))
+        if row + 1 < len(prompts):
+            print()
