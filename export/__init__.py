@@ -1,1 +1,1 @@
-"""What leaves a run: one file a format, each reloaded and scored in the runtime that will use it."""
+"""What leaves a run: each format in a file of its own, all written, reloaded and scored by one pipeline."""

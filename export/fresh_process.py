@@ -1,0 +1,81 @@
+"""Starts `export.verify` in a process that shares nothing with this one, and reads what it found."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from export.exporter import ExportFailed
+from export.score import Score
+from export.source import Samples
+
+REQUEST, SAMPLES, RESULT, LOGITS = "request.json", "samples.safetensors", "result.json", "logits.safetensors"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the fresh process is to do; `texts` are to be tokenised if the runtime can."""
+
+    runtime: str
+    artifact: Path
+    batch: int
+    keep: int
+    texts: list[str]
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What the fresh process found; `token_ids` is None for a runtime without a tokenizer."""
+
+    score: Score
+    token_ids: list[list[int]] | None
+    load_seconds: float
+    versions: dict[str, str]
+
+
+def verify(request: Request, samples: Samples, scratch: Path) -> Verified:
+    """Reload and score an artifact in a fresh process; the files that pass between go into `scratch`.
+
+    A runtime may die of an instruction that this machine lacks, or of anything else, without harm to this process.
+
+    Raises:
+        ExportFailed: the process died or failed; the message has its last words.
+    """
+    from safetensors.torch import load_file, save_file
+
+    scratch.mkdir()
+    save_file({"inputs": samples.inputs.contiguous(), "targets": samples.targets.contiguous()}, scratch / SAMPLES)
+    words: dict[str, Any] = {**vars(request), "artifact": str(request.artifact), "threads": torch.get_num_threads()}
+    (scratch / REQUEST).write_text(json.dumps(words))
+    _run(scratch, request.runtime)
+    result = json.loads((scratch / RESULT).read_text())
+    logits = load_file(scratch / LOGITS)["logits"]
+    score = Score(result["loss"], result["top1"], result["samples_per_second"], logits)
+    return Verified(score, result["token_ids"], result["load_seconds"], result["versions"])
+
+
+def _run(scratch: Path, runtime: str) -> None:
+    # -P with this process's own search path: the same code is imported wherever it was started.
+    search_path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    environment = {**os.environ, "PYTHONPATH": search_path, "HF_HUB_OFFLINE": "1", "PYTHONFAULTHANDLER": "1"}
+    command = [sys.executable, "-P", "-m", "export.verify", str(scratch)]
+    log = scratch / "log"
+    with log.open("wb") as output:
+        code = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment, check=False
+        ).returncode
+    if code == 0 and (scratch / RESULT).is_file():
+        return
+    if code < 0:
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        raise ExportFailed(f"the runtime {runtime} died of {name} when the export was loaded or run")
+    text = log.read_text(encoding="utf-8", errors="replace").strip()
+    raise ExportFailed(
+        f"the runtime {runtime} failed (exit status {code}): {text.rpartition(chr(10))[2] or 'no output'}"
+    )
