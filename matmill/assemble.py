@@ -2,7 +2,6 @@
 
 import inspect
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +91,7 @@ def build_trainer(config: DictConfig, max_steps: int, boundary: Boundary) -> L.T
     devices = config.devices if config.devices != "auto" else max(1, torch.cuda.device_count())
     if config.strategy._target_ == "strategies.SingleDevice" and devices != 1:
         raise ConfigError(f"devices={devices} needs a strategy over several devices, such as strategy=ddp")
-    callbacks = [build(node, allow, **_run_dir(node, config)) for node in config.callbacks.values()]
+    callbacks = [build(node, allow) for node in (config.callbacks or {}).values() if node is not None]
     # The order matters: everybody has seen the step before it is logged, and it is logged before it is saved.
     ours = [MetricsLog(every_steps=config.trainer.log_every_steps), boundary]
     device = "cuda:0" if device_type == "cuda" else "cpu"
@@ -110,16 +109,11 @@ def build_trainer(config: DictConfig, max_steps: int, boundary: Boundary) -> L.T
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        logger=[build(node, allow) for node in (config.logger or {}).values()],
+        logger=[build(node, allow) for node in (config.logger or {}).values() if node is not None],
         log_every_n_steps=config.trainer.log_every_steps,
         callbacks=[*callbacks, *ours],
         default_root_dir=config.run_dir,
     )
-
-
-def _run_dir(node: DictConfig, config: DictConfig) -> dict[str, Any]:
-    parameters = inspect.signature(resolve(node._target_, list(config.allow_targets))).parameters
-    return {"run_dir": os.path.abspath(config.run_dir)} if "run_dir" in parameters else {}
 
 
 def _accepted(config: DictConfig, group: str, **supplied: Any) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def compose_with_origins(config_name: str, overrides: Sequence[str] = (), config
     setup_globals()  # registers the ${now:...} resolver
     OmegaConf.register_new_resolver("unique", lambda: secrets.token_hex(2), use_cache=True, replace=True)
     loader = create_loader(config_dir)
-    parsed = parse_overrides(overrides, loader)
+    parsed = parse_overrides(overrides, loader, commas_sweep=config_name == "train")
     refuse_sweeps(parsed)
     try:
         config, values = loader.compose(config_name, parsed)

@@ -8,28 +8,30 @@ from itertools import product
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, Quote, QuotedString
+from hydra.core.override_parser.types import Override, Quote, QuotedString, ValueType
 from hydra.errors import HydraException
 
 from matmill.errors import ConfigError
 
 ASSIGNMENT = re.compile(r"(?P<key>[~+]*[A-Za-z_][\w./@:-]*)=(?P<value>.*)", re.DOTALL)
-STRUCTURED = re.compile(r"""\s*(['"\[{]|\w+\()|.*,""", re.DOTALL)
+STRUCTURED = re.compile(r"""\s*(['"\[{]|\w+\()""")
 
 
-def parse_overrides(overrides: Sequence[str], loader: ConfigLoader | None = None) -> list[Override]:
+def parse_overrides(
+    overrides: Sequence[str], loader: ConfigLoader | None = None, commas_sweep: bool = True
+) -> list[Override]:
     """Parse `overrides`, quoting a plain value that Hydra's grammar has no token for.
 
-    Hydra refuses an unquoted ``=``, ``#`` or letter outside ASCII in a value. When such a value has no
-    structure of its own (it does not open with a quote, bracket or function call and holds no comma) it can
-    only be meant as text, so ``run_name=über`` and ``resume=a/epoch=1.ckpt`` are read as the quoted string.
-    Interpolations inside stay interpolations.
+    Hydra refuses an unquoted ``=``, ``#`` or letter outside ASCII in a value. When such a value has no structure
+    of its own (it does not open with a quote, bracket or function call and holds no comma) it can only be meant as
+    text, so ``run_name=über`` and ``resume=a/epoch=1.ckpt`` are read as the quoted string. Interpolations inside
+    stay interpolations. Without `commas_sweep` a comma is text too: ``prompt=Yes, sir``.
 
     Raises:
         ConfigError: an override is no assignment, its value needs quotes, or a key is given twice.
     """
     parser = OverridesParser.create(loader)
-    parsed = [_parse(parser, text) for text in overrides]
+    parsed = [_parse(parser, text, commas_sweep) for text in overrides]
     for override in parsed:
         override.config_loader = loader
     seen: dict[str, str] = {}
@@ -46,17 +48,19 @@ def parse_overrides(overrides: Sequence[str], loader: ConfigLoader | None = None
     return parsed
 
 
-def _parse(parser: OverridesParser, text: str) -> Override:
+def _parse(parser: OverridesParser, text: str, commas_sweep: bool) -> Override:
+    match = ASSIGNMENT.fullmatch(text)
+    quoted = f"{match['key']}={QuotedString(match['value'], Quote.single).with_quotes()}" if match else ""
     try:
-        return parser.parse_override(text)
+        override = parser.parse_override(text)
+        is_list = override.value_type is ValueType.SIMPLE_CHOICE_SWEEP
+        return parser.parse_override(quoted) if is_list and not commas_sweep else override
     except HydraException as error:
-        match = ASSIGNMENT.fullmatch(text)
         if match is None:
             if text.startswith("~") or "=" in text:
                 raise ConfigError(f"{text}: not a valid override; write key=value") from error
             raise ConfigError(f"{text}: not an override; write key=value, for example seed=1") from error
-        quoted = f"{match['key']}={QuotedString(match['value'], Quote.single).with_quotes()}"
-        if not STRUCTURED.match(match["value"]):
+        if not STRUCTURED.match(match["value"]) and not (commas_sweep and "," in match["value"]):
             try:
                 return parser.parse_override(quoted)
             except HydraException:

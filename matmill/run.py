@@ -34,7 +34,6 @@ class RunDirectory:
         Raises:
             ConfigError: another process trains in it, or it cannot be made.
         """
-        global _current
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = (self.path / ".lock").open("w")
@@ -43,6 +42,12 @@ class RunDirectory:
             raise ConfigError(f"run_dir={self.path}: another process is training in this directory") from None
         except OSError as error:
             raise ConfigError(f"run_dir={self.path}: {error.strerror}") from error
+
+    def start(self, config: DictConfig, step: int) -> None:
+        """Write config.yaml and the status `running`; from here on a failure is this run's."""
+        global _current
+        OmegaConf.save(redact(config), self.path / "config.yaml")
+        self.set_status("running", step)
         _current = self
 
     @property
@@ -72,7 +77,7 @@ class RunDirectory:
         if not file.is_file():
             return
         before, now = OmegaConf.load(file), redact(config)
-        for key in ("seed", "model", "data"):
+        for key in ("seed", "data", "model"):
             for name, old, new in _differences(key, OmegaConf.select(before, key), OmegaConf.select(now, key)):
                 raise ConfigError(
                     f"run_dir={self.path} was started with {name}={old}, now it is {new}: "

@@ -73,7 +73,6 @@ SUPPLIED = (
     "data.seed",
     "strategy.device",
     "precision.device_type",
-    "callbacks.*.run_dir",
 )
 """Arguments that matmill passes itself."""
 

@@ -6,10 +6,9 @@ import sys
 import warnings
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from matmill import assemble, summary
-from matmill.redact import redact
 from matmill.run import RunDirectory
 
 
@@ -36,17 +35,16 @@ def run(config: DictConfig) -> int:
         return 0
     # Lightning starts this machine's other processes with the same words: they must come to this directory.
     os.environ["MATMILL_RUN_DIR"] = config.run_dir
-    if main_process:
-        OmegaConf.save(redact(config), directory.path / "config.yaml")
-        if hasattr(data, "save"):
-            data.save(directory.path / "data")
-        directory.set_status("running", done)
-        _say(f"{config.run_dir}: " + (f"continues after step {done} of {max_steps}" if done else f"{max_steps} steps"))
 
     module = assemble.build_module(config)
     boundary = assemble.build_boundary(config, directory.checkpoints.path)
     trainer = assemble.build_trainer(config, max_steps, boundary)
     data.max_steps = max_steps
+    if main_process:
+        directory.start(config, done)
+        if hasattr(data, "save"):
+            data.save(directory.path / "data")
+        _say(f"{config.run_dir}: " + (f"continues after step {done} of {max_steps}" if done else f"{max_steps} steps"))
     boundary.take_signals(trainer)
     try:
         trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)

@@ -73,14 +73,21 @@ def from_huggingface(state_dict: Mapping[str, Tensor], *, tie_embeddings: bool) 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """All tensors of a safetensors file, or of the safetensors files in a directory.
 
-    Raises FileNotFoundError when there are none.
+    Raises FileNotFoundError when there are none, ValueError when one is damaged.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
     if not files or not all(file.is_file() for file in files):
         raise FileNotFoundError(f"model.weights={path}: no safetensors file there")
-    return {name: tensor for file in files for name, tensor in load_file(file).items()}
+    tensors: dict[str, Tensor] = {}
+    for file in files:
+        try:
+            tensors |= load_file(file)
+        except SafetensorError as error:
+            raise ValueError(f"model.weights={file} is not a safetensors file: {error}") from error
+    return tensors
 
 
 def config_json(network: Transformer, *, separator_id: int | None = None, dtype: str = "float32") -> dict[str, Any]:

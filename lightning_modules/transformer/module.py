@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
@@ -36,13 +37,19 @@ class TransformerModule(WindowModule):
         }
 
     def load_weights(self, path: Path) -> None:
-        """Starts from Hugging Face Llama weights, which must fit the configured sizes."""
+        """Starts from Hugging Face Llama weights.
+
+        Raises ValueError unless they are exactly the parameters of the configured network.
+        """
         tied = self.network_arguments.get("tie_embeddings", False)
         weights: dict[str, Any] = from_huggingface(read_weights(path), tie_embeddings=tied)
-        options = StateDictOptions(full_state_dict=True)
-        try:
-            set_model_state_dict(self.network, weights, options=options)
-        except RuntimeError as error:
-            raise ValueError(
-                f"model.weights={path} does not fit the network: {' '.join(str(error).split())}"
-            ) from error
+        with torch.device("meta"):
+            expected = self.build_network().state_dict()
+        # Loading would leave what is missing at its random initial value without a word.
+        for name in sorted(expected.keys() ^ weights.keys()):
+            raise ValueError(f"model.weights={path} {'lacks' if name in expected else 'has an unexpected'} {name}")
+        for name, parameter in expected.items():
+            if weights[name].shape != parameter.shape:
+                given, wanted = list(weights[name].shape), list(parameter.shape)
+                raise ValueError(f"model.weights={path}: {name} is {given}, the network's is {wanted}")
+        set_model_state_dict(self.network, weights, options=StateDictOptions(full_state_dict=True))

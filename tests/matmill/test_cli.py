@@ -72,7 +72,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["--hlep"], "matmill: --hlep: unknown option; did you mean --help?"),
         (["config", "-m"], "matmill config: -m: only train runs several jobs"),
         (["config", "--config-dir", "no/dir"], "matmill config: --config-dir no/dir: no such directory"),
-        (["config", "--config-dir"], "matmill: --config-dir: needs a directory"),
+        (["config", "--config-dir"], "matmill config: --config-dir: needs a directory"),
         (["train", "modle=wide"], "matmill train: modle: unknown key; did you mean model?"),
     ],
 )

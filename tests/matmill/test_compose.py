@@ -71,6 +71,14 @@ def test_errors_are_one_line_that_names_the_key(overrides: list[str], words: lis
     assert all(word in message for word in words), message
 
 
+def test_commas_are_text_where_nothing_sweeps(conf: Path) -> None:
+    """A command without -m reads `a, b` as text, whatever else the text holds; lists stay lists."""
+    (conf / "generate.yaml").write_text("prompt: ''\n")
+    for text in ("Yes, sir", "Grüße, Welt!", "is it 1,2 or 3?"):
+        assert compose("generate", [f"prompt={text}"]).prompt == text
+    assert compose("generate", ["prompt=[a,b]"]).prompt == ["a", "b"]
+
+
 def test_broken_file_is_named(conf: Path) -> None:
     """A YAML error says which file and line."""
     (conf / "model" / "broken.yaml").write_text("a: [1\nb: 2\n")

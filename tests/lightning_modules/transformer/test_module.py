@@ -56,12 +56,28 @@ def test_training_starts_from_given_weights(small, tmp_path, tied):
         assert torch.equal(module.network.state_dict()[name], value), name
 
 
-def test_weights_of_another_size_are_refused(small, tmp_path):
-    """Weights that do not fit are refused in one line that names the file."""
-    save_file(to_huggingface(small(d_model=32).state_dict()), tmp_path / "model.safetensors")
-    with pytest.raises(ValueError, match=r"model\.weights=.*does not fit") as raised:
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ({"d_model": 32}, r"embedding\.weight is \[97, 32\], the network's is \[97, 64\]"),
+        ({"n_layers": 1}, r"lacks blocks\.1\.attention"),
+        ({"n_layers": 3}, r"has an unexpected blocks\.2\.attention"),
+        ({"tie_embeddings": True}, r"lacks head\.weight"),
+    ],
+)
+def test_weights_of_another_network_are_refused(small, tmp_path, source, message):
+    """Weights that are too few, too many or of other shapes are refused in one line, never loaded in part."""
+    save_file(to_huggingface(small(**source).state_dict()), tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=message) as raised:
         build(weights=str(tmp_path / "model.safetensors"))
     assert "\n" not in str(raised.value)
+
+
+def test_a_damaged_weights_file_is_named(tmp_path):
+    """A file that is not safetensors is named in the error."""
+    (tmp_path / "model.safetensors").write_text("not tensors")
+    with pytest.raises(ValueError, match=r"model\.safetensors is not a safetensors file"):
+        build(weights=str(tmp_path / "model.safetensors"))
 
 
 def test_a_few_steps_learn_a_pattern():

@@ -1,0 +1,49 @@
+"""`matmill evaluate`: the held-out metrics of a run's checkpoint, on the run's own data."""
+
+import json
+from collections import defaultdict
+from typing import Any
+
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from matmill import held_out
+
+
+def run(config: DictConfig) -> int:
+    """Score the checkpoint and print its metrics as a table or as JSON."""
+    loaded = held_out.load(config.run, config.checkpoint, ten_crop=config.ten_crop)
+    metrics = evaluate(loaded.module, loaded.data)
+    row = {"run": str(loaded.path), "checkpoint": loaded.checkpoint, "samples": len(loaded.data.val_set), **metrics}
+    if config.format == "json":
+        print(json.dumps(row, indent=2))
+        return 0
+    table = Table(title=f"{loaded.path.name}, {loaded.checkpoint}", show_header=False, title_justify="left")
+    table.add_row("held-out samples", f"{row['samples']:,}")
+    for name, value in metrics.items():
+        table.add_row(name, f"{value:.5f}")
+    Console().print(table)
+    return 0
+
+
+def evaluate(module: Any, data: Any) -> dict[str, float]:
+    """The module's validation metrics over all held-out samples, in float32, on a GPU if there is one."""
+    import torch
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    module.to(device)
+    sums: dict[str, float] = defaultdict(float)
+    samples, size = data.val_set, data.eval_micro_batch_size
+    with torch.inference_mode():
+        for start in track(range(0, len(samples), size), "Evaluating", transient=True, console=Console(stderr=True)):
+            indices = range(start, min(start + size, len(samples)))
+            batch = samples.collate([samples.sample(0, index) for index in indices])
+            batch = {name: v.to(device) if isinstance(v, torch.Tensor) else v for name, v in batch.items()}
+            for name, value in module.scores(batch).items():
+                sums[name] += float(value)
+            sums["units"] += batch["units"]
+            sums["bytes"] += batch.get("bytes", 0)
+    metrics: dict[str, float] = module.summarise(sums)
+    return metrics
