@@ -83,5 +83,5 @@ class Exporter(ABC):
         """
 
 
-class ExportFailed(Exception):
+class ExportError(Exception):
     """The export is not what it should be, and was not kept; the message says what was found."""

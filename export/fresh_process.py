@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from export.exporter import ExportFailed
+from export.exporter import ExportError
 from export.score import Score
 from export.source import Samples
 
@@ -45,7 +45,7 @@ def verify(request: Request, samples: Samples, scratch: Path) -> Verified:
     A runtime may die of an instruction that this machine lacks, or of anything else, without harm to this process.
 
     Raises:
-        ExportFailed: the process died or failed; the message has its last words.
+        ExportError: the process died or failed; the message has its last words.
     """
     from safetensors.torch import load_file, save_file
 
@@ -74,8 +74,8 @@ def _run(scratch: Path, runtime: str) -> None:
         return
     if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        raise ExportFailed(f"the runtime {runtime} died of {name} when the export was loaded or run")
+        raise ExportError(f"the runtime {runtime} died of {name} when the export was loaded or run")
     text = log.read_text(encoding="utf-8", errors="replace").strip()
-    raise ExportFailed(
+    raise ExportError(
         f"the runtime {runtime} failed (exit status {code}): {text.rpartition(chr(10))[2] or 'no output'}"
     )

@@ -28,15 +28,16 @@ class OnnxLocalResponseNorm(nn.Module):
     def forward(self, activation: Tensor) -> Tensor:
         """Normalise `activation` (B, C, H, W); each tower becomes an image of its own, for towers exchange nothing."""
         towers = activation.unflatten(1, (-1, self.tower_channels)).flatten(0, 1)
-        attributes = {"size": SIZE, "alpha": ALPHA * SIZE, "beta": BETA, "bias": K}
-        normalised = torch.onnx.ops.symbolic(
-            "LRN", (towers,), attributes, dtype=towers.dtype, shape=towers.shape
-        )
+        attributes: dict[str, Any] = {"size": SIZE, "alpha": ALPHA * SIZE, "beta": BETA, "bias": K}
+        normalised = torch.onnx.ops.symbolic("LRN", (towers,), attributes, dtype=towers.dtype, shape=towers.shape)
         return normalised.unflatten(0, (-1, activation.shape[1] // self.tower_channels)).flatten(1, 2)
 
 
 class FromPixels(nn.Module):
     """The network behind its normalisation, so that nobody has to know the mean and the standard deviation."""
+
+    mean: Tensor
+    std: Tensor
 
     def __init__(self, network: nn.Module, mean: list[float], std: list[float]) -> None:
         super().__init__()

@@ -1,6 +1,7 @@
 """The one way every export goes: write, reload in a fresh process, score both, describe, publish."""
 
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,11 @@ from typing import Any
 import torch
 
 from export import card
-from export.exporter import Exporter, ExportFailed, Written
+from export.exporter import Exporter, ExportError, Written
 from export.fresh_process import Request, Verified, verify
 from export.nasty_texts import NASTY_TEXTS
 from export.publish import publish, staging
-from export.score import Distance, Score, batch_size, distance, kept_samples, score
+from export.score import Score, batch_size, distance, kept_samples, score
 from export.source import Samples, Source
 
 RELOAD_TOLERANCE = 1e-4
@@ -31,7 +32,7 @@ def export(
     `max_loss_increase`: share of the loss by which the export's held-out loss may exceed the network's; None: any.
 
     Raises:
-        ExportFailed: the artifact does not load, or is not the model that was trained. `target` is as it was before.
+        ExportError: the artifact does not load, or is not the model that was trained. `target` is as it was before.
         ValueError: the network cannot be written in this format.
     """
     start = time.time()
@@ -44,7 +45,7 @@ def export(
         limits = {"max_kl": exporter.max_kl, "max_loss_increase": max_loss_increase}
         problems = list(_problems(figures, limits))
         if problems:
-            raise ExportFailed("; ".join(problems))
+            raise ExportError("; ".join(problems))
         figures = {
             "name": name,
             "run": source.name,
@@ -57,13 +58,13 @@ def export(
         }
         (artifact / "README.md").write_text(card.text(figures, source.data, written.snippet), encoding="utf-8")
         (artifact / "export.json").write_text(json.dumps(figures, indent=2) + "\n")
+        for file in written.model_files:  # some libraries write files that only their owner may read
+            shutil.copymode(artifact / "README.md", artifact / file)
         publish(artifact, target)
     return figures
 
 
-def _figures(
-    source: Source, exporter: Exporter, written: Written, artifact: Path, scratch: Path
-) -> dict[str, Any]:
+def _figures(source: Source, exporter: Exporter, written: Written, artifact: Path, scratch: Path) -> dict[str, Any]:
     """Everything export.json says of the artifact itself."""
     samples = source.held_out
     one = 4 * source.logits(samples.inputs[:1]).numel()
@@ -150,8 +151,9 @@ def _problems(figures: dict[str, Any], limits: dict[str, float | None]) -> list[
         found.append(f"it predicts something else: KL {figures['kl']:.3g} is above max_kl={limits['max_kl']:g}")
     allowed = limits["max_loss_increase"]
     if allowed is not None and not figures["loss_increase"] <= allowed:
+        before, after = figures["loss_before"], figures["loss_after"]
         found.append(
-            f"its loss is {figures['loss_after']:.4f}, {figures['loss_increase']:.1%} above {figures['loss_before']:.4f}: "
+            f"its loss is {after:.4f}, {figures['loss_increase']:.1%} above {before:.4f}: "
             f"more than max_loss_increase={allowed:g}"
         )
     return found

@@ -69,8 +69,7 @@ class SafetensorsExporter(Exporter):
         network = source.network
         assert isinstance(network, Transformer)
         weights = {
-            name: _converted(name, tensor, self.dtype)
-            for name, tensor in to_huggingface(network.state_dict()).items()
+            name: _converted(name, tensor, self.dtype) for name, tensor in to_huggingface(network.state_dict()).items()
         }
         model = _in_memory(network, dict(weights), DTYPES[self.dtype])
         if network.tie_embeddings and self.store_tied_head:
@@ -97,11 +96,11 @@ class TransformersRuntime:
         """Read model and tokenizer."""
         os.environ["HF_HUB_OFFLINE"] = "1"  # heeded when the library is first imported
         from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers.utils.logging import disable_progress_bar
 
+        disable_progress_bar()
         self.tokenizer = AutoTokenizer.from_pretrained(directory)
-        self.model, report = AutoModelForCausalLM.from_pretrained(
-            directory, dtype="auto", output_loading_info=True
-        )
+        self.model, report = AutoModelForCausalLM.from_pretrained(directory, dtype="auto", output_loading_info=True)
         wrong = {name: sorted(keys) for name, keys in report.items() if keys}
         if wrong:
             raise ValueError(f"transformers does not find the weights it expects: {wrong}")
@@ -132,6 +131,9 @@ def _converted(name: str, tensor: Tensor, dtype: str) -> Tensor:
 def _in_memory(network: Transformer, weights: dict[str, Tensor], dtype: torch.dtype) -> Any:
     """The Hugging Face model over these very tensors."""
     from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
 
     config = LlamaConfig(**config_json(network))
     model: Any = LlamaForCausalLM.from_pretrained(None, config=config, state_dict=weights, dtype=dtype)

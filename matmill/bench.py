@@ -19,7 +19,10 @@ def run(config: DictConfig) -> int:
     """Time the config's training steps in matmill and in the loops it is compared `against`, step by step in turn."""
     from matmill import assemble
     from matmill.bench_loops import BareLoop, InTurn, transformers_step
+    from matmill.schema import check
+    from matmill.settings import Bench
 
+    check(config, Bench)
     make = {"bare": BareLoop, "transformers": transformers_step}
     with tempfile.TemporaryDirectory() as folder:
         config.run_dir = folder

@@ -83,7 +83,9 @@ def parse(words: Sequence[str], arguments: Arguments) -> None:
                 raise ConfigError(f"{word}: unknown command{hint}")
             arguments.command = word
         else:
-            arguments.overrides.append(word)
+            # `matmill bench train` reads better than `matmill bench what=train`.
+            bare = arguments.command == "bench" and "=" not in word
+            arguments.overrides.append(f"what={word}" if bare else word)
             arguments.debug |= word.lower() == "debug=true"
 
 

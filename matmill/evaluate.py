@@ -2,18 +2,37 @@
 
 import json
 from collections import defaultdict
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
+from annotated_types import MinLen
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from matmill import held_out
+from matmill.schema import check
+
+
+@dataclass(kw_only=True)
+class Evaluate:
+    """The settings of the command."""
+
+    run: Annotated[str, MinLen(1)]
+    checkpoint: str
+    ten_crop: bool | None
+    format: Literal["table", "json"]
+    debug: bool
 
 
 def run(config: DictConfig) -> int:
-    """Score the checkpoint and print its metrics as a table or as JSON."""
+    """Score the checkpoint and print its metrics as a table or as JSON.
+
+    Raises:
+        ConfigError: a setting is wrong, or `run` is no run whose data is still there.
+    """
+    check(config, Evaluate, supplied=(), filled=())
     loaded = held_out.load(config.run, config.checkpoint, ten_crop=config.ten_crop)
     metrics = evaluate(loaded.module, loaded.data)
     row = {"run": str(loaded.path), "checkpoint": loaded.checkpoint, "samples": len(loaded.data.val_set), **metrics}

@@ -2,29 +2,63 @@
 
 from __future__ import annotations
 
-import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from annotated_types import Ge, Gt, MinLen
 from omegaconf import DictConfig, OmegaConf
 
 from matmill import held_out
 from matmill.compose import CONF_DIR
 from matmill.errors import ConfigError
+from matmill.export_source import make_source
+from matmill.schema import check
 from matmill.targets import build
+from matmill.values import Target
 
 if TYPE_CHECKING:
     from export.exporter import Exporter
     from export.source import Source
 
-CALIBRATION = 6
-"""Stream of random numbers, beside those of `datamodules.order`, that chooses calibration samples."""
+ROWS = {
+    "bytes": "{bytes:,}",
+    "of the float32 weights": "{bytes_ratio:.3f}",
+    "layers quantized": "{layers_quantized} of {layers_total}",
+    "reload difference": "{reload_max_abs_diff:.2g}",
+    "KL (nats)": "{kl:.2g}",
+    "same first guess": "{top1_agreement:.2%}",
+    "loss before": "{loss_before:.4f}",
+    "loss after": "{loss_after:.4f}",
+    "top-1 before": "{top1_before:.2%}",
+    "top-1 after": "{top1_after:.2%}",
+    "speed, times before": "{speed_ratio:.2f}",
+}
+"""The table at the end: what export.json says, by label."""
+
+
+@dataclass(kw_only=True)
+class Export:
+    """The settings of the command."""
+
+    run: Annotated[str, MinLen(1)]
+    export: Annotated[dict[str, Target], MinLen(1)]
+    checkpoint: str
+    max_loss_increase: Annotated[float, Ge(0)] | None
+    score_samples: Annotated[int, Gt(0)]
+    allow_targets: list[str]
+    debug: bool
 
 
 def run(config: DictConfig) -> int:
-    """Export what `config` says and print a table; 1 if any export failed."""
-    from export.exporter import ExportFailed
+    """Export what `config` says and print a table; 1 if any export failed.
+
+    Raises:
+        ConfigError: a setting is wrong, or there is no such export of the run's network.
+    """
+    check(config, Export, supplied=(), filled=())
+    from export.exporter import ExportError
     from export.pipeline import export
 
     allow = list(config.allow_targets)
@@ -39,7 +73,7 @@ def run(config: DictConfig) -> int:
         target = Path(config.run).absolute() / "exports" / name
         try:
             done[name] = export(source, name, exporter, target, config.max_loss_increase)
-        except (ExportFailed, ValueError, OSError) as error:
+        except (ExportError, ValueError, OSError) as error:
             if config.debug:
                 raise
             done[name] = " ".join(str(error).split())
@@ -47,54 +81,9 @@ def run(config: DictConfig) -> int:
     return int(any(isinstance(result, str) for result in done.values()))
 
 
-def make_source(run: held_out.TrainedRun, score_samples: int) -> Source:
-    """The run as exporters take it, with up to `score_samples` held-out samples."""
-    from datamodules.text.tokenizer import load_tokenizer
-    from export.source import Samples, Source
-
-    directory = run.path / "data"
-    data = run.data
-    inputs, targets = _samples(data, data.val_set, range(min(score_samples, len(data.val_set))))
-    encode = None
-    if (directory / "tokenizer.json").is_file():
-        separator = OmegaConf.select(run.config, "data.separator")
-        tokenizer = load_tokenizer(directory / "tokenizer.json", *([separator] if separator else []))
-        encode = lambda text: tokenizer.encode(text).ids  # noqa: E731
-    return Source(
-        name=run.path.name,
-        checkpoint=run.checkpoint,
-        network=run.module.network,
-        data_directory=directory,
-        held_out=Samples(inputs, targets),
-        calibration=lambda count: _calibration(data, count),
-        encode=encode,
-    )
-
-
-def _calibration(data: Any, count: int) -> Any:
-    """Inputs of `count` training samples, or of all if there are fewer: the same for the same data and seed."""
-    import torch
-
-    from datamodules.order import mix
-
-    generator = torch.Generator().manual_seed(mix(data.seed, CALIBRATION))
-    return _samples(data, data.train_set, torch.randperm(len(data.train_set), generator=generator)[:count].tolist())[0]
-
-
-def _samples(data: Any, samples: Any, indices: Any) -> tuple[Any, Any]:
-    """Inputs and targets as exported models take them: tokens, or images in 0..1."""
-    import torch
-
-    batch = samples.collate([samples.sample(0, index) for index in indices])
-    if "tokens" in batch:
-        return batch["tokens"], batch["targets"]
-    mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (data.transform.mean, data.transform.std))
-    return (batch["images"] * std + mean).clamp(0, 1), batch["targets"]
-
-
 def _refusal(name: str, source: Source) -> str:
     """One line that says which of the shipped exports there are for such a network."""
-    shipped = {}
+    shipped: dict[str, Exporter] = {}
     for file in sorted((CONF_DIR / "export").glob("*.yaml")):
         shipped |= build(OmegaConf.load(file))
     fitting = [other for other, exporter in shipped.items() if exporter.supports(source)]
@@ -103,37 +92,22 @@ def _refusal(name: str, source: Source) -> str:
 
 
 def show(done: dict[str, dict[str, Any] | str], exports: Path) -> None:
-    """Print a row for each export, and the paths of those that were written."""
+    """Print a column for each export, and the paths of those that were written."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title_justify="left")
-    for column in ("export", "bytes", "ratio", "KL", "same first", "loss", "was", "top-1", "was", "speed"):
-        table.add_column(column, justify="left" if column == "export" else "right")
-    for name, result in done.items():
-        if isinstance(result, str):
-            table.add_row(name, "failed")
-            continue
-        table.add_row(name, f"{result['bytes']:,}", f"{result['bytes_ratio']:.3f}", *_quality(result))
     console = Console()
-    console.print(table)
+    written = {name: result for name, result in done.items() if not isinstance(result, str)}
+    if written:
+        table = Table("", *(f"[bold]{name}" for name in written), title_justify="left")
+        for label, form in ROWS.items():
+            table.add_row(label, *(form.format(**result) for result in written.values()))
+        console.print(table)
     for name, result in done.items():
         if isinstance(result, str):
-            _say(f"{name}: failed: {result}")
+            _say(f"{name}: failed, nothing was written: {result}")
         else:
-            console.print(f"  {os.path.relpath(exports / name)}", highlight=False, soft_wrap=True)
-
-
-def _quality(result: dict[str, Any]) -> list[str]:
-    return [
-        f"{result['kl']:.2g}",
-        f"{result['top1_agreement']:.2%}",
-        f"{result['loss_after']:.4f}",
-        f"{result['loss_before']:.4f}",
-        f"{result['top1_after']:.2%}",
-        f"{result['top1_before']:.2%}",
-        f"{result['speed_ratio']:.2f}x",
-    ]
+            console.print(f"  {exports / name}", highlight=False, soft_wrap=True)
 
 
 def _say(text: str) -> None:

@@ -14,7 +14,7 @@ COMMANDS = {
     "generate": "continue a prompt with a trained language model",
     "evaluate": "score a run's checkpoint on its validation data",
     "export": "write a run's model in another format, reload it and score it",
-    "bench": "measure the speed of a model or an export",
+    "bench": "measure speed: `matmill bench train` sets the trainer beside a bare loop",
 }
 KEYS = {
     "experiment=NAME": "a complete experiment (listed below)",
@@ -23,8 +23,8 @@ KEYS = {
     "data.global_batch_size=N": "samples per optimizer step over all devices",
     "data.micro_batch_size=N": "samples per device and forward pass; accumulation follows",
     "optimizer.lr=X": "learning rate",
-    "precision=NAME": "fp32, tf32, bf16_mixed, bf16_true, fp16_mixed, ...",
-    "strategy=NAME": "single, ddp, fsdp, hsdp, tensor, fsdp_tensor",
+    "precision=NAME": "{precision}",
+    "strategy=NAME": "{strategy}",
     "devices=N": "devices to use, or auto",
     "trainer.max_steps=N": "optimizer steps to train",
     "checkpoint.every_steps=N": "steps between checkpoints",
@@ -41,6 +41,7 @@ EXAMPLES = {
         "matmill train -m optimizer.lr=1e-4,1e-3",
     ],
     "config": ["matmill config experiment=alexnet_mnist optimizer.lr=1e-4"],
+    "bench": ["matmill bench train", "matmill bench train model=transformer_30m 'against=[bare,transformers]'"],
 }
 
 
@@ -52,7 +53,9 @@ def help_text(command: str | None, config_dir: str | None = None) -> str:
     else:
         lines += [COMMANDS[command], ""]
     if command in (None, "train", "config"):
-        lines += ["common keys", *_columns(KEYS), "", "experiments", *_columns(experiments(config_dir)), ""]
+        options = {group: ", ".join(_options(group, config_dir)) for group in ("precision", "strategy")}
+        keys = {key: text.format(**options) for key, text in KEYS.items()}
+        lines += ["common keys", *_columns(keys), "", "experiments", *_columns(experiments(config_dir)), ""]
     else:
         primary = CONF_DIR / f"{'export_run' if command == 'export' else command}.yaml"
         lines += ["keys", *_columns(_documented_keys(primary)), ""]
@@ -69,6 +72,12 @@ def experiments(config_dir: str | None = None) -> dict[str, str]:
             comments = (line.lstrip("# ").strip() for line in _lines(file) if line.startswith("#"))
             found[file.stem] = next((line for line in comments if line and not line.startswith("@package")), "")
     return found
+
+
+def _options(group: str, config_dir: str | None) -> list[str]:
+    """Names of the files of a config group."""
+    folders = (CONF_DIR, *([Path(config_dir)] if config_dir else []))
+    return sorted({file.stem for folder in folders for file in (folder / group).glob("*.yaml")})
 
 
 def _documented_keys(file: Path) -> dict[str, str]:

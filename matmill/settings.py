@@ -65,6 +65,16 @@ class Train:
     debug: bool
 
 
+@dataclass
+class Bench(Train):
+    """The root of ``conf/bench.yaml``: a training config and how to measure it."""
+
+    what: Literal["train"]
+    steps: Annotated[int, Gt(0)]
+    against: list[Literal["bare", "transformers"]]
+    format: Literal["table", "json"]
+
+
 SUPPLIED = (
     "model.optimizer",
     "model.schedule",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.matmill.command import TINY
+from tests.matmill.command import TINY, change
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +31,7 @@ def tiny(tmp_path: Path) -> list[str]:
 def matmill(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """`python -m matmill WORDS` as a process of its own."""
     command = [sys.executable, "-m", "matmill", *words]
-    return subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
 
 
 def losses(run: Path) -> list[float]:
@@ -51,16 +51,14 @@ def test_two_devices_learn_what_one_learns(tmp_path, tiny):
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)
     summary = json.loads((tmp_path / "two" / "summary.json").read_text())
     assert summary["world_size"] == 2
-    resumed = matmill(tmp_path, *[w for w in tiny if "max_steps" not in w], "trainer.max_steps=6", "run_dir=two")
+    resumed = matmill(tmp_path, *change(tiny, "trainer.max_steps=6", "run_dir=two"))
     assert resumed.returncode == 0, resumed.stderr
     assert len(losses(tmp_path / "two")) == 6
 
 
 def test_a_signal_to_one_rank_stops_both(tmp_path, tiny):
     """SIGTERM to the second process only: both leave, one checkpoint, status 75."""
-    words = [w for w in tiny if "max_steps" not in w]
-    words += ["trainer.max_steps=100000", "trainer.log_every_steps=1", "run_dir=out", "strategy=ddp", "devices=2"]
-    words.remove("trainer.log_every_steps=1")
+    words = change(tiny, "trainer.max_steps=100000", "run_dir=out", "strategy=ddp", "devices=2")
     process = subprocess.Popen(
         [sys.executable, "-m", "matmill", *words], cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
     )
@@ -78,9 +76,9 @@ def test_a_signal_to_one_rank_stops_both(tmp_path, tiny):
 
 def test_wandb_offline_keeps_one_run_over_a_resume(tmp_path, tiny):
     """Offline without a login; the resumed process goes on under the same id."""
-    words = [w for w in tiny if "max_steps" not in w] + ["logger=[csv,wandb]", "run_dir=out"]
     for steps in (3, 5):
-        done = matmill(tmp_path, *words, f"trainer.max_steps={steps}")
+        words = change(tiny, "logger=[csv,wandb]", "run_dir=out", f"trainer.max_steps={steps}")
+        done = matmill(tmp_path, *words)
         assert done.returncode == 0, done.stderr
     names = {path.name.split("-")[-1] for path in (tmp_path / "out" / "wandb").glob("offline-run-*")}
     assert names == {(tmp_path / "out" / "wandb_id").read_text().strip()}
@@ -88,10 +86,10 @@ def test_wandb_offline_keeps_one_run_over_a_resume(tmp_path, tiny):
 
 def test_compiled_checkpoints_load_uncompiled(tmp_path, tiny):
     """Blocks are compiled in place: a compiled run resumes uncompiled, and no parameter's name shows it."""
-    words = [w for w in tiny if "max_steps" not in w] + ["run_dir=out"]
-    done = matmill(tmp_path, *words, "trainer.max_steps=2", "strategy.compile=true")
+    words = change(tiny, "run_dir=out", "trainer.max_steps=2")
+    done = matmill(tmp_path, *words, "strategy.compile=true")
     assert done.returncode == 0, done.stderr
-    done = matmill(tmp_path, *words, "trainer.max_steps=4")
+    done = matmill(tmp_path, *change(words, "trainer.max_steps=4"))
     assert done.returncode == 0, done.stderr
     from strategies.checkpoint import TensorReader
 
@@ -132,7 +130,7 @@ def test_a_wheel_works_from_any_folder(tmp_path, tiny):
     words = [word for word in tiny if not word.startswith(("data=", "data.path="))]
     done = subprocess.run(
         [tmp_path / "venv" / "bin" / "matmill", *words, "run_dir=out"],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+        cwd=tmp_path, env=environment, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "summary.json").is_file()
