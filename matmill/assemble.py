@@ -1,7 +1,9 @@
 """Builds the objects of a training run from its config: data, module, callbacks and the Trainer."""
 
 import inspect
+import logging
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,13 @@ from datamodules.base import WindowDataModule
 from lightning_modules.base import WindowModule
 from matmill.errors import ConfigError
 from matmill.targets import build, resolve
+
+
+def quiet_libraries() -> None:
+    """Keep libraries' hints about what matmill does on purpose out of the user's terminal."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    for message in (".*does not have many workers.*", ".*`isinstance.treespec, LeafSpec.`.*", ".*IterableDataset.*"):
+        warnings.filterwarnings("ignore", message=message)
 
 
 def build_data(config: DictConfig) -> Any:

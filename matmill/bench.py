@@ -18,12 +18,13 @@ WARM_UP_STEPS = 3
 def run(config: DictConfig) -> int:
     """Time the config's training steps in matmill and in the loops it is compared `against`, step by step in turn."""
     from matmill import assemble
-    from matmill.bench_loops import BareLoop, InTurn, transformers_step
+    from matmill.bench_loops import BareLoop, InTurn, Make, transformers_step
     from matmill.schema import check
     from matmill.settings import Bench
 
     check(config, Bench)
-    make = {"bare": BareLoop, "transformers": transformers_step}
+    assemble.quiet_libraries()
+    make: dict[str, Make] = {"bare": BareLoop, "transformers": transformers_step}
     with tempfile.TemporaryDirectory() as folder:
         config.run_dir = folder
         data = assemble.build_data(config)
@@ -36,7 +37,7 @@ def run(config: DictConfig) -> int:
         data.max_steps = steps + 1
         in_turn = InTurn(config, {name: make[name] for name in config.against}, stop_after=steps)
         trainer.callbacks.append(in_turn)  # type: ignore[attr-defined]
-        trainer.fit(module, datamodule=data)
+        trainer.fit(module, datamodule=data, weights_only=True)
         rows = _rows(in_turn.seconds, in_turn.units)
     if config.format == "json":
         json.dump(rows, sys.stdout, indent=2)

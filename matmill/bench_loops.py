@@ -17,6 +17,7 @@ from matmill.errors import ConfigError
 from matmill.targets import build
 
 Step = Callable[[Window], None]
+Make = Callable[[DictConfig, L.Trainer, Any], Step]
 
 
 class InTurn(L.Callback):
@@ -25,7 +26,7 @@ class InTurn(L.Callback):
     Taking turns step by step lets slow moments of the machine fall on all loops alike.
     """
 
-    def __init__(self, config: DictConfig, make: dict[str, Callable[..., Step]], stop_after: int) -> None:
+    def __init__(self, config: DictConfig, make: dict[str, Make], stop_after: int) -> None:
         self.config, self.make, self.stop_after = config, make, stop_after
         self.steps: dict[str, Step] = {}
         self.seconds: dict[str, list[float]] = {name: [] for name in ("matmill", *make)}
@@ -106,15 +107,15 @@ def transformers_step(config: DictConfig, trainer: L.Trainer, module: WindowModu
     )
     theirs = Trainer(model=model, args=arguments)
     theirs.create_optimizer()
-    theirs.model, theirs.optimizer = theirs.accelerator.prepare(theirs.model, theirs.optimizer)
+    prepared, optimizer = theirs.accelerator.prepare(theirs.model, theirs.optimizer)
 
     def step(window: Window) -> None:
         for batch in window:
-            theirs.training_step(theirs.model, {"input_ids": batch["tokens"], "labels": batch["tokens"]})
+            theirs.training_step(prepared, {"input_ids": batch["tokens"], "labels": batch["tokens"]})
         if config.trainer.gradient_clip_norm is not None:
-            theirs.accelerator.clip_grad_norm_(theirs.model.parameters(), config.trainer.gradient_clip_norm)
-        theirs.optimizer.step()
-        theirs.model.zero_grad()
+            theirs.accelerator.clip_grad_norm_(prepared.parameters(), config.trainer.gradient_clip_norm)
+        optimizer.step()
+        optimizer.zero_grad()
 
     return step
 

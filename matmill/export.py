@@ -11,8 +11,9 @@ from annotated_types import Ge, Gt, MinLen
 from omegaconf import DictConfig, OmegaConf
 
 from matmill import held_out
+from matmill.cli import describe
 from matmill.compose import CONF_DIR
-from matmill.errors import ConfigError
+from matmill.errors import ConfigError, one_line
 from matmill.export_source import make_source
 from matmill.schema import check
 from matmill.targets import build
@@ -73,10 +74,10 @@ def run(config: DictConfig) -> int:
         target = Path(config.run).absolute() / "exports" / name
         try:
             done[name] = export(source, name, exporter, target, config.max_loss_increase)
-        except (ExportError, ValueError, OSError) as error:
+        except Exception as error:  # whatever a format's library raises; the other exports are still made
             if config.debug:
                 raise
-            done[name] = " ".join(str(error).split())
+            done[name] = one_line(error) if isinstance(error, ExportError) else describe(error)
     show(done, Path(config.run) / "exports")
     return int(any(isinstance(result, str) for result in done.values()))
 

@@ -1,10 +1,10 @@
 """A trained run as the exporters take it."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from omegaconf import OmegaConf
 from torch import Tensor
 
 from datamodules.order import mix
@@ -12,39 +12,48 @@ from datamodules.text.tokenizer import load_tokenizer
 from export.source import Samples, Source
 from matmill.held_out import TrainedRun
 
-CALIBRATION = 6
-"""Stream of random numbers, beside those of `datamodules.order`, that chooses calibration samples."""
+CHOICE = 6
+"""Stream of random numbers, beside those of `datamodules.order`, that chooses samples to calibrate and score on."""
 
 
 def make_source(run: TrainedRun, score_samples: int) -> Source:
-    """The run as exporters take it, with up to `score_samples` held-out samples."""
+    """The run as exporters take it, with up to `score_samples` of its held-out samples.
+
+    Raises:
+        FileNotFoundError: the run does not say what its data is.
+    """
     directory = run.path / "data"
-    data = run.data
-    inputs, targets = _samples(data, data.val_set, range(min(score_samples, len(data.val_set))))
-    encode = None
+    facts = directory / "data.json"
+    if not facts.is_file():
+        raise FileNotFoundError(f"run={run.path}: it has no data/data.json, which exports are made with")
+    inputs, targets = _samples(run.data, run.data.val_set, score_samples)
+    encode: Callable[[str], list[int]] | None = None
     if (directory / "tokenizer.json").is_file():
-        separator = OmegaConf.select(run.config, "data.separator")
-        tokenizer = load_tokenizer(directory / "tokenizer.json", *([separator] if separator else []))
-        encode = lambda text: tokenizer.encode(text).ids  # noqa: E731
+        tokenizer = load_tokenizer(directory / "tokenizer.json", json.loads(facts.read_text())["separator"])
+
+        def token_ids(text: str) -> list[int]:
+            ids: list[int] = tokenizer.encode(text).ids
+            return ids
+
+        encode = token_ids
     return Source(
         name=run.path.name,
         checkpoint=run.checkpoint,
         network=run.module.network,
         data_directory=directory,
         held_out=Samples(inputs, targets),
-        calibration=lambda count: _calibration(data, count),
+        calibration=lambda count: _samples(run.data, run.data.train_set, count)[0],
         encode=encode,
     )
 
 
-def _calibration(data: Any, count: int) -> Tensor:
-    """Inputs of `count` training samples, or of all if there are fewer: the same for the same data and seed."""
-    generator = torch.Generator().manual_seed(mix(data.seed, CALIBRATION))
-    return _samples(data, data.train_set, torch.randperm(len(data.train_set), generator=generator)[:count].tolist())[0]
+def _samples(data: Any, samples: Any, count: int) -> tuple[Tensor, Tensor]:
+    """Inputs and targets as exported models take them (tokens, or images in 0..1) of `count` samples, or all.
 
-
-def _samples(data: Any, samples: Any, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Inputs and targets as exported models take them: tokens, or images in 0..1."""
+    Which ones follows from the seed; they are not the first, for images lie there class by class.
+    """
+    generator = torch.Generator().manual_seed(mix(data.seed, CHOICE))
+    indices = sorted(torch.randperm(len(samples), generator=generator)[:count].tolist())
     batch = samples.collate([samples.sample(0, index) for index in indices])
     if "tokens" in batch:
         return batch["tokens"], batch["targets"]

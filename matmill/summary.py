@@ -46,8 +46,8 @@ def write(path: Path, trainer: L.Trainer, module: L.LightningModule, config: Dic
         "checkpoint": str(best.relative_to(path)) if best else None,
         "parameters": sum(parameter.numel() for parameter in module.parameters()),
         "world_size": trainer.world_size,
-        "precision": type(trainer.precision_plugin).__name__,
-        "strategy": type(trainer.strategy).__name__,
+        "precision": _name(trainer.precision_plugin),
+        "strategy": _name(trainer.strategy),
         "seed": config.seed,
         "written": time.time(),
     }
@@ -66,3 +66,8 @@ def show(path: Path, shown: Path) -> None:
     for left in (row["checkpoint"], "metrics.csv", "summary.json"):
         if left and (path / left).exists():
             console.print(f"  {shown / left}", highlight=False, soft_wrap=True)
+
+
+def _name(part: object) -> str:
+    """The option's name in the config, or the class of a user's own."""
+    return str(getattr(part, "name", type(part).__name__))

@@ -1,9 +1,7 @@
 """`matmill train`: from a config to a trained run, in one story."""
 
-import logging
 import os
 import sys
-import warnings
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -19,7 +17,7 @@ def run(config: DictConfig) -> int:
     """
     from callbacks.boundary import Preempted
 
-    _quiet()
+    assemble.quiet_libraries()
     data = assemble.build_data(config)
     max_steps = assemble.count_steps(config, data)
 
@@ -63,10 +61,3 @@ def run(config: DictConfig) -> int:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def _quiet() -> None:
-    """Keep libraries' hints about what matmill does on purpose out of the user's terminal."""
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    for message in (".*does not have many workers.*", ".*`isinstance.treespec, LeafSpec.`.*", ".*IterableDataset.*"):
-        warnings.filterwarnings("ignore", message=message)

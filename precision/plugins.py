@@ -7,9 +7,13 @@ from lightning.pytorch.plugins import HalfPrecision, MixedPrecision, Precision
 class FP32(Precision):
     """Weights, activations and gradients in float32."""
 
+    name = "fp32"
+
 
 class BF16Mixed(MixedPrecision):
     """Weights, gradients and optimizer state in float32; matrix products under autocast in bfloat16."""
+
+    name = "bf16_mixed"
 
     def __init__(self, *, device_type: str = "cpu") -> None:
         """`device_type`: what autocast runs on, `cpu` or `cuda`."""
@@ -18,6 +22,8 @@ class BF16Mixed(MixedPrecision):
 
 class BF16True(HalfPrecision):
     """Everything in bfloat16, weights and optimizer state too: half the memory, but small updates are rounded away."""
+
+    name = "bf16_true"
 
     def __init__(self) -> None:
         super().__init__("bf16-true")

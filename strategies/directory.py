@@ -79,6 +79,8 @@ class DirectoryCheckpoints(Strategy):
 class SingleDevice(DirectoryCheckpoints, SingleDeviceStrategy):
     """One process on one device."""
 
+    name = "single"
+
     def __init__(self, *, device: str = "cpu", compile: bool = False) -> None:
         """`device`: cpu or cuda:0; `compile`: compile the network's blocks with torch.compile."""
         super().__init__(device=torch.device(device))
@@ -87,6 +89,8 @@ class SingleDevice(DirectoryCheckpoints, SingleDeviceStrategy):
 
 class DataParallel(DirectoryCheckpoints, DDPStrategy):
     """The whole network on every device, gradients averaged (DistributedDataParallel)."""
+
+    name = "ddp"
 
     def __init__(self, *, compile: bool = False) -> None:
         """`compile`: compile the network's blocks with torch.compile."""
