@@ -2,17 +2,18 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import torch
 from annotated_types import Ge, Gt
 from torch import Tensor, nn
 
 from export import onnx_graph, onnx_int8
 from export.exporter import Exporter, Written
+from export.onnx_runtime import MODEL, run, session
 from export.source import Source
 
-MODEL = "model.onnx"
+DATA = ("kind", "classes", "in_channels", "image_size", "resize_size", "mean", "std")
+"""What goes along of the run's data.json; the rest is about the training files."""
 
 SNIPPET = """
 import json
@@ -33,7 +34,7 @@ class OnnxExporter(Exporter):
     """Writes one file that reads images in 0..1, for any batch size."""
 
     format = "onnx"
-    runtime = "export.onnx.OnnxRuntime"
+    runtime = "export.onnx_runtime.OnnxRuntime"
 
     def __init__(
         self,
@@ -67,10 +68,9 @@ class OnnxExporter(Exporter):
         if calibration is not None:
             model = onnx_int8.quantize(model, calibration)
         onnx_graph.save(model, source.data, directory / MODEL)
-        (directory / "data.json").write_text(
-            json.dumps(source.data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
-        session = _session(model.SerializeToString())
+        data = {name: source.data[name] for name in DATA if name in source.data}
+        (directory / "data.json").write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        loaded = session(model.SerializeToString())
         total = sum(isinstance(module, nn.Linear | nn.Conv2d) for module in source.network.modules())
         skipped = onnx_int8.unquantized_layers(model) if calibration is not None else []
         return Written(
@@ -78,31 +78,6 @@ class OnnxExporter(Exporter):
             layers_total=total,
             layers_quantized=total - len(skipped) if calibration is not None else 0,
             layers_skipped=skipped,
-            logits=lambda inputs: _logits(session, inputs),
+            logits=lambda inputs: run(loaded, inputs),
             snippet=SNIPPET,
         )
-
-
-class OnnxRuntime:
-    """ONNX Runtime on the CPU."""
-
-    def load(self, directory: Path) -> None:
-        """Make a session of the file."""
-        self.session = _session(str(directory / MODEL))
-
-    def logits(self, inputs: Tensor) -> Tensor:
-        """Logits (B, classes) of images (B, C, H, W) in 0..1."""
-        return _logits(self.session, inputs)
-
-
-def _session(model: str | bytes) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 3  # errors
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-
-
-def _logits(session: Any, inputs: Tensor) -> Tensor:
-    return torch.from_numpy(session.run(["logits"], {"images": inputs.numpy()})[0])

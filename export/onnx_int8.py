@@ -25,7 +25,9 @@ def quantize(model: Any, calibration: Tensor) -> Any:
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     with tempfile.TemporaryDirectory() as folder, _quiet():
-        original, prepared, quantized = (Path(folder) / f"{name}.onnx" for name in ("original", "prepared", "quantized"))
+        original, prepared, quantized = (
+            Path(folder) / f"{name}.onnx" for name in ("original", "prepared", "quantized")
+        )
         onnx.save(model, original)
         # Folds constants and infers shapes, which the quantizer needs to see weights as weights.
         quant_pre_process(original, prepared, skip_symbolic_shape=True)

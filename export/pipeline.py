@@ -122,12 +122,9 @@ def _before_and_after(source: Source, before: Score, after: Score) -> dict[str, 
 
 def _reload_difference(written: Written, samples: Samples, batch: int, reloaded: Score) -> float:
     """Largest difference of a logit between the model in this process and the one that was read back."""
-    kept = reloaded.logits
-    largest = 0.0
-    for inputs, theirs in zip(samples.inputs[: len(kept)].split(batch), kept.split(batch), strict=True):
-        difference = (written.logits(inputs).float() - theirs).abs().max()
-        largest = max(largest, float(difference)) if difference == difference else float("nan")
-    return largest
+    count = len(reloaded.logits)
+    logits = torch.cat([written.logits(inputs).float() for inputs in samples.inputs[:count].split(batch)])
+    return float((logits - reloaded.logits).abs().max())
 
 
 def _token_ids_equal(source: Source, verified: Verified) -> bool | None:

@@ -1,7 +1,6 @@
 """Transformer to a Hugging Face model directory: safetensors weights, configuration and tokenizer."""
 
 import json
-import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 
 from export.exporter import Exporter, Written
 from export.source import Source
+from export.transformers_runtime import run
 from lightning_modules.transformer.huggingface import config_json, to_huggingface
 from lightning_modules.transformer.network import Transformer
 
@@ -32,7 +32,7 @@ class SafetensorsExporter(Exporter):
     """Writes what `transformers` loads as a Llama, in fp32, bf16 or fp16."""
 
     format = "safetensors"
-    runtime = "export.safetensors.TransformersRuntime"
+    runtime = "export.transformers_runtime.TransformersRuntime"
 
     def __init__(
         self,
@@ -84,41 +84,9 @@ class SafetensorsExporter(Exporter):
         return Written(
             model_files=["model.safetensors"],
             layers_total=sum(isinstance(module, nn.Linear) for module in network.modules()),
-            logits=lambda inputs: _logits(model, inputs),
+            logits=lambda inputs: run(model, inputs),
             snippet=SNIPPET,
         )
-
-
-class TransformersRuntime:
-    """The Hugging Face library, from the files alone and without the network."""
-
-    def load(self, directory: Path) -> None:
-        """Read model and tokenizer."""
-        os.environ["HF_HUB_OFFLINE"] = "1"  # heeded when the library is first imported
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-        from transformers.utils.logging import disable_progress_bar
-
-        disable_progress_bar()
-        self.tokenizer = AutoTokenizer.from_pretrained(directory)
-        self.model, report = AutoModelForCausalLM.from_pretrained(directory, dtype="auto", output_loading_info=True)
-        wrong = {name: sorted(keys) for name, keys in report.items() if keys}
-        if wrong:
-            raise ValueError(f"transformers does not find the weights it expects: {wrong}")
-        self.model.eval()
-
-    def logits(self, inputs: Tensor) -> Tensor:
-        """Logits (B, T, V) of tokens (B, T)."""
-        return _logits(self.model, inputs)
-
-    def token_ids(self, texts: list[str]) -> list[list[int]]:
-        """Token ids of each text."""
-        return [self.tokenizer(text)["input_ids"] for text in texts]
-
-
-@torch.inference_mode()
-def _logits(model: Any, inputs: Tensor) -> Tensor:
-    logits: Tensor = model(input_ids=inputs, use_cache=False).logits
-    return logits
 
 
 def _converted(name: str, tensor: Tensor, dtype: str) -> Tensor:

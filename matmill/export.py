@@ -89,7 +89,7 @@ def _refusal(name: str, source: Source) -> str:
         shipped |= build(OmegaConf.load(file))
     fitting = [other for other, exporter in shipped.items() if exporter.supports(source)]
     network = type(source.network).__name__
-    return f"export={name}: not for a {network} ({source.kind}); there are: {', '.join(fitting) or 'none'}"
+    return f"export={name}: does not take {network} ({source.kind}); there are: {', '.join(fitting) or 'none'}"
 
 
 def show(done: dict[str, dict[str, Any] | str], exports: Path) -> None:

@@ -36,7 +36,5 @@ class LocalResponseNorm(nn.Module):
         towers = activation.float().unflatten(1, (-1, self.tower_channels))
         squares = F.pad(towers.square(), (0, 0, 0, 0, SIZE // 2, SIZE // 2))
         root = (squares.unfold(2, SIZE, 1).sum(-1) * ALPHA + K).rsqrt()
-        normalised = towers * (
-            root * root.sqrt()
-        )  # s^-1/2 * s^-1/4; two roots cost less than one general power
+        normalised = towers * (root * root.sqrt())  # s^-1/2 * s^-1/4; two roots cost less than one general power
         return normalised.flatten(1, 2).to(activation.dtype)

@@ -92,6 +92,4 @@ class AlexNetTorchvisionModule(AlexNetModule):
                     f"the network's is {tuple(own[name].shape)}"
                 )
         state = {name: state[name] for name in own.keys() - kept}
-        set_model_state_dict(
-            self.network, state, options=StateDictOptions(full_state_dict=True, strict=False)
-        )
+        set_model_state_dict(self.network, state, options=StateDictOptions(full_state_dict=True, strict=False))

@@ -110,9 +110,7 @@ class AlexNet(nn.Module):
         """
         expected = (self.in_channels, self.image_size, self.image_size)
         if tuple(images.shape[1:]) != expected:
-            raise ValueError(
-                f"AlexNet was built for images of shape {expected} but got {tuple(images.shape[1:])}"
-            )
+            raise ValueError(f"AlexNet was built for images of shape {expected} but got {tuple(images.shape[1:])}")
         x = self.pool(self.norm1(F.relu(self.conv1(images))))
         x = self.pool(self.norm2(F.relu(self.conv2(x))))
         x = F.relu(self.conv3(x))

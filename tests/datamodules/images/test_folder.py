@@ -10,9 +10,7 @@ from tests.datamodules.images.images import write_folder
 
 def test_indices_come_from_train_and_serve_both_splits(tmp_path, caplog):
     """A class that val lacks does not shift the others' indices, and is named in a warning."""
-    root = write_folder(
-        tmp_path, {"train/a": 1, "train/b": 1, "train/c": 1, "val/c": 2, "val/a": 1, "val/b": 0}
-    )
+    root = write_folder(tmp_path, {"train/a": 1, "train/b": 1, "train/c": 1, "val/c": 2, "val/a": 1, "val/b": 0})
     with caplog.at_level(logging.WARNING):
         folder = scan(root, 0.1)
     assert folder.classes == ["a", "b", "c"]

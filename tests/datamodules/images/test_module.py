@@ -106,17 +106,13 @@ def test_skip_leaves_out_bad_files_and_shows_good_ones_once(tmp_path, monkeypatc
     assert sorted(data.skipped) == sorted(bad)
     seen = [index for step in range(data.steps_per_epoch) for _, index in data.order.window(step)]
     assert sorted(seen) == list(range(8))
-    assert {image.path for image in data.train_set.images} == {
-        f"train/{c}/{n}.png" for c in "ab" for n in range(4)
-    }
+    assert {image.path for image in data.train_set.images} == {f"train/{c}/{n}.png" for c in "ab" for n in range(4)}
 
     checked = []
     from datamodules.images import verify
 
     real = verify.decode
-    monkeypatch.setattr(
-        verify, "decode", lambda path, channels: checked.append(path.name) or real(path, channels)
-    )
+    monkeypatch.setattr(verify, "decode", lambda path, channels: checked.append(path.name) or real(path, channels))
     picture(5).save(root / "train/b/empty.jpg")
     again = image_data(tmp_path, on_bad="skip")
     again.prepare()

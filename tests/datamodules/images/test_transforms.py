@@ -35,9 +35,7 @@ def test_resize_scales_the_shorter_side():
 
 def test_random_crops_are_windows_of_the_image_at_every_place(pixels):
     """All 3 x 5 places occur, each is an exact window."""
-    windows = {
-        tuple((pixels[:, y : y + 4, x : x + 4] / 255).flatten().tolist()) for y in range(3) for x in range(5)
-    }
+    windows = {tuple((pixels[:, y : y + 4, x : x + 4] / 255).flatten().tolist()) for y in range(3) for x in range(5)}
     assert {tuple(crop.flatten().tolist()) for crop in crops(PLAIN, pixels, 200)} == windows
 
 

@@ -96,9 +96,7 @@ def test_towers_meet_only_in_conv3_and_the_classifier():
     maps = torch.randn(1, 96, 28, 28) * 30
     changed = maps.clone()
     changed[:, :48] = 0
-    first, second = (
-        network.norm2(F.relu(network.conv2(network.pool(network.norm1(x))))) for x in (maps, changed)
-    )
+    first, second = (network.norm2(F.relu(network.conv2(network.pool(network.norm1(x))))) for x in (maps, changed))
     assert torch.equal(first[:, 128:], second[:, 128:])
     assert not torch.allclose(first[:, :128], second[:, :128])
 
@@ -116,21 +114,21 @@ def test_layers_run_on_one_tower_alone():
 
 
 @pytest.mark.slow
-def test_leaves_chance_with_the_papers_initialisation():
-    """10 classes of 5 easy images, 60 steps at the paper's lr: the loss leaves ln(10)."""
+def test_he_initialisation_leaves_chance_on_a_small_set():
+    """10 classes of 5 easy images at the paper's lr: from ln(10) to almost nothing, where a bad start is stuck."""
     torch.manual_seed(0)
-    network = AlexNet(num_classes=10, image_size=64, dropout=0.0)
+    network = small(in_channels=3, width=1.0, hidden_size=512, dropout=0.0, initialisation="he")
     network.init_weights()
     targets = torch.arange(10).repeat(5)
-    patterns = torch.nn.functional.interpolate(torch.randn(10, 3, 4, 4), size=64) * 2
-    images = patterns[targets] + 0.1 * torch.randn(50, 3, 64, 64)
+    patterns = F.interpolate(torch.randn(10, 3, 4, 4), size=28)
+    images = patterns[targets] + 0.1 * torch.randn(50, 3, 28, 28)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
     losses = []
-    for _ in range(60):
+    for _ in range(30):
         optimizer.zero_grad()
         loss = F.cross_entropy(network(images), targets)
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
     assert losses[0] == pytest.approx(math.log(10), abs=0.3)
-    assert losses[-1] < 0.8 * math.log(10)
+    assert losses[-1] < 0.1 * math.log(10)
