@@ -22,6 +22,15 @@ from omegaconf import DictConfig, OmegaConf
 from matmill.errors import ConfigError
 
 
+class _Repository(CachingConfigRepository):
+    """A key that the primary file sets to a plain value (``checkpoint: best``) is no group there, whatever folders exist."""
+
+    plain: frozenset[str] = frozenset()
+
+    def group_exists(self, config_path: str) -> bool:
+        return config_path not in self.plain and super().group_exists(config_path)
+
+
 class Loader(ConfigLoaderImpl):
     """Loads from the user's folder first, then the shipped one; Hydra's own settings are left out.
 
@@ -46,7 +55,10 @@ class Loader(ConfigLoaderImpl):
 
     def compose(self, config_name: str, parsed: Sequence[Override]) -> tuple[DictConfig, list[Override]]:
         """The merged files, and those of the `parsed` overrides that set values, not options."""
-        repository = CachingConfigRepository(self.repository)
+        repository = _Repository(self.repository)
+        primary = repository.load_config(config_name)
+        items = primary.config.items_ex(resolve=False) if primary is not None else ()
+        repository.plain = frozenset(str(key) for key, value in items if not OmegaConf.is_config(value))
         defaults = create_defaults_list(repository, config_name, list(parsed), prepend_hydra=False, skip_missing=False)
         values = defaults.config_overrides
         self._chosen = {choice.key_or_group: choice.value() for choice in parsed if choice not in values}
