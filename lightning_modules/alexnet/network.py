@@ -52,7 +52,7 @@ class AlexNet(nn.Module):
 
         Args:
             num_classes: outputs.
-            image_size: side of the square images in pixels: 224 or 227, 56 to 66, or 28 to 34.
+            image_size: side of the square images in pixels: 224 or 227, or 28 to 66.
             in_channels: colours of an image.
             width: multiplies the channels of every convolution; 1 is the paper.
             hidden_size: neurons of fc6 and of fc7.
@@ -76,7 +76,7 @@ class AlexNet(nn.Module):
         self.conv4 = TowerConv2d(2 * inner, 2 * inner, 3, padding=1, groups=2)
         self.conv5 = TowerConv2d(2 * inner, 2 * last, 3, padding=1, groups=2)
         self.pool = nn.MaxPool2d(kernel_size=3, stride=2)
-        self.last_pool = nn.MaxPool2d(kernel_size=3, stride=2) if stage.last_pool else nn.Identity()
+        self.last_pool = nn.MaxPool2d(stage.last_kernel, stage.last_stride)
         self.fc6 = nn.Linear(2 * last * POSITIONS * POSITIONS, hidden_size)
         self.fc7 = nn.Linear(hidden_size, hidden_size)
         self.fc8 = nn.Linear(hidden_size, num_classes)

@@ -34,7 +34,7 @@ class AlexNetTorchvision(nn.Module):
         if image_size < SMALLEST_IMAGE:
             raise ValueError(
                 f"image_size={image_size}: the single-tower AlexNet needs {SMALLEST_IMAGE} or more; "
-                "model=alexnet has input stages for 28 to 34 and 56 to 66"
+                "model=alexnet has input stages for 28 to 66"
             )
         self.features = nn.Sequential(
             nn.Conv2d(in_channels, 64, kernel_size=11, stride=4, padding=2),

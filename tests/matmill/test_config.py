@@ -70,6 +70,7 @@ def test_every_option_of_a_group_passes(group: str) -> None:
         check(compose("train", [f"{group}={'[' + file.stem + ']' if group == 'logger' else file.stem}"]))
 
 
+@pytest.mark.slow
 def test_own_package_through_config_dir(tmp_path: Path, tree: Callable[[str, dict[str, str]], Path]) -> None:
     """A package and a config folder outside the repository compose and are checked in a fresh process."""
     tree(
