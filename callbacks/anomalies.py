@@ -28,9 +28,7 @@ class StopOnNonFinite(L.Callback):
         self._check(trainer)
         return {}
 
-    def on_save_checkpoint(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         self._check(trainer)
 
     def _check(self, trainer: L.Trainer) -> None:

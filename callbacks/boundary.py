@@ -98,9 +98,7 @@ class Boundary(L.Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.owed, self.best = state_dict["owed"], state_dict["best"]
 
-    def on_save_checkpoint(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         """Write Lightning's loop counters as if exactly the finished steps had been done, whatever the moment."""
         fit = checkpoint["loops"]["fit_loop"]
         batches = trainer.fit_loop.epoch_loop.batch_progress.total.ready

@@ -48,9 +48,7 @@ class Ledger(L.Callback):
         if at_logging_step or time.monotonic() - self._recorded_at > _LONGEST_SILENCE_S:
             self._record(trainer)
 
-    def on_save_checkpoint(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         if self._running:
             self._record(trainer)  # what is saved is accounted for exactly
             self.file.write("save", step=trainer.global_step)
@@ -58,9 +56,7 @@ class Ledger(L.Callback):
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._stop(trainer, "finished")
 
-    def on_exception(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
-    ) -> None:
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
         if self._running and isinstance(exception, Exception):
             error = f"{type(exception).__name__}: {exception}".partition("\n")[0]
             self.file.write("failure", step=trainer.global_step, error=error)

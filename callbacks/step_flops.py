@@ -20,9 +20,7 @@ def count_step_flops(module: L.LightningModule, micro_batch: Any) -> FlopCount |
     """FLOPs of a micro-batch by the module's `build_network` and `network_loss`, or a warning and None."""
     build, loss = getattr(module, "build_network", None), getattr(module, "network_loss", None)
     if build is None or loss is None:
-        rank_zero_warn(
-            f"{type(module).__name__} has no build_network and network_loss to count FLOPs by: no MFU"
-        )
+        rank_zero_warn(f"{type(module).__name__} has no build_network and network_loss to count FLOPs by: no MFU")
         return None
     try:
         count = count_training_flops(build, loss, micro_batch)

@@ -31,14 +31,10 @@ class Utilization(L.Callback):
     warm-up.
     """
 
-    def __init__(
-        self, *, peak_flops: Annotated[float, Gt(0)] | None = None, cache_dir: str | None = None
-    ) -> None:
+    def __init__(self, *, peak_flops: Annotated[float, Gt(0)] | None = None, cache_dir: str | None = None) -> None:
         """`peak_flops`: one device's dense FLOP/s, if you know better; `cache_dir` keeps measurements."""
         self.peak_flops = peak_flops
-        self.cache_dir = Path(
-            cache_dir or os.environ.get("MATMILL_CACHE") or Path.home() / ".cache" / "matmill"
-        )
+        self.cache_dir = Path(cache_dir or os.environ.get("MATMILL_CACHE") or Path.home() / ".cache" / "matmill")
         self.kind: Kind = "sample"
         self.flops: FlopCount | None = None
         self.peak = Peak(None, "unknown")
@@ -61,9 +57,7 @@ class Utilization(L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if trainer.is_global_zero:
-            self.peak = peak(
-                trainer.strategy.root_device, number_format(trainer), self.cache_dir, self.peak_flops
-            )
+            self.peak = peak(trainer.strategy.root_device, number_format(trainer), self.cache_dir, self.peak_flops)
             if self.peak.flops_per_second is None:
                 rank_zero_warn(
                     f"no peak is known for {number_format(trainer)} on {trainer.strategy.root_device}, "

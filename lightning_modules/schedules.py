@@ -90,9 +90,7 @@ class Plateau:
         self.monitor, self.mode, self.threshold = monitor, mode, threshold
 
 
-def scheduler(
-    schedule: Schedule | Plateau, optimizer: Optimizer, total_steps: int
-) -> LambdaLR | ReduceLROnPlateau:
+def scheduler(schedule: Schedule | Plateau, optimizer: Optimizer, total_steps: int) -> LambdaLR | ReduceLROnPlateau:
     """The torch scheduler that follows `schedule` on `optimizer`."""
     if isinstance(schedule, Plateau):
         return ReduceLROnPlateau(

@@ -52,9 +52,7 @@ class Tape(TorchDispatchMode):
         self.model: Counter[tuple[str, str]] = Counter()  # (phase, operator)
         self.hardware = 0
         self.uncounted: dict[str, None] = {}
-        self._weights: set[int] = (
-            set()
-        )  # storages of parameters and of tensors computed from parameters alone
+        self._weights: set[int] = set()  # storages of parameters and of tensors computed from parameters alone
         self._alive: list[Tensor] = []  # keeps those storages' addresses from being used again
 
     def watch(self, module: nn.Module) -> None:

@@ -55,30 +55,19 @@ _A100 = "NVIDIA A100 datasheet, https://www.nvidia.com/en-us/data-center/a100/"
 _A10 = "NVIDIA A10 datasheet, https://www.nvidia.com/en-us/data-center/products/a10-gpu/"
 _L4 = "NVIDIA L4 datasheet (printed with sparsity, halved), https://www.nvidia.com/en-us/data-center/l4/"
 _L40S = "NVIDIA L40S datasheet, https://www.nvidia.com/en-us/data-center/l40s/"
-_H100 = (
-    "NVIDIA H100 datasheet (printed with sparsity, halved), https://www.nvidia.com/en-us/data-center/h100/"
-)
-_H200 = (
-    "NVIDIA H200 datasheet (printed with sparsity, halved), https://www.nvidia.com/en-us/data-center/h200/"
-)
+_H100 = "NVIDIA H100 datasheet (printed with sparsity, halved), https://www.nvidia.com/en-us/data-center/h100/"
+_H200 = "NVIDIA H200 datasheet (printed with sparsity, halved), https://www.nvidia.com/en-us/data-center/h200/"
 _GH200 = (
     "NVIDIA GH200 datasheet (printed with sparsity, halved), "
     "https://www.nvidia.com/en-us/data-center/grace-hopper-superchip/"
 )
-_B200 = (
-    "NVIDIA HGX B200 datasheet (printed with sparsity, halved), https://www.nvidia.com/en-us/data-center/hgx/"
-)
-_MI300X = (
-    "AMD Instinct MI300X datasheet, https://www.amd.com/en/products/accelerators/instinct/mi300/mi300x.html"
-)
+_B200 = "NVIDIA HGX B200 datasheet (printed with sparsity, halved), https://www.nvidia.com/en-us/data-center/hgx/"
+_MI300X = "AMD Instinct MI300X datasheet, https://www.amd.com/en/products/accelerators/instinct/mi300/mi300x.html"
 _GA102 = (
     "NVIDIA GA102 whitepaper, "
     "https://www.nvidia.com/content/PDF/nvidia-ampere-ga-102-gpu-architecture-whitepaper-v2.pdf"
 )
-_ADA = (
-    "NVIDIA Ada whitepaper, "
-    "https://images.nvidia.com/aem-dam/Solutions/geforce/ada/nvidia-ada-gpu-architecture.pdf"
-)
+_ADA = "NVIDIA Ada whitepaper, https://images.nvidia.com/aem-dam/Solutions/geforce/ada/nvidia-ada-gpu-architecture.pdf"
 _HOPPER_SXM = _tensor(66.9, 494.7, 989.4, 1978.9)
 
 _ROWS = (

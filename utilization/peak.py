@@ -41,9 +41,7 @@ def peak(
     """
     if override is not None:
         if not (override > 0 and math.isfinite(override)):
-            raise ValueError(
-                f"hardware.peak_flops={override}: give the dense peak in FLOP/s of one device, or null"
-            )
+            raise ValueError(f"hardware.peak_flops={override}: give the dense peak in FLOP/s of one device, or null")
         return Peak(float(override), "configured")
     if device.type == "cuda":
         hardware = datasheet(torch.cuda.get_device_name(device))

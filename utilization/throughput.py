@@ -44,9 +44,7 @@ class Tally:
 
 def micro_batches(batch: Any) -> Sequence[Any]:
     """The micro-batches of a step: a window's items, or the one batch that any other loader gives."""
-    is_window = (
-        isinstance(batch, list) and len(batch) > 0 and isinstance(batch[0], dict) and "units" in batch[0]
-    )
+    is_window = isinstance(batch, list) and len(batch) > 0 and isinstance(batch[0], dict) and "units" in batch[0]
     return batch if is_window else [batch]
 
 

@@ -114,9 +114,7 @@ def _json_lines(stream: Iterable[bytes], file: Path, text_key: str) -> Iterator[
         try:
             record = json.loads(line)
         except json.JSONDecodeError as error:
-            raise ValueError(
-                f"{file}, line {number}: not valid JSON ({error.msg}, column {error.colno})"
-            ) from error
+            raise ValueError(f"{file}, line {number}: not valid JSON ({error.msg}, column {error.colno})") from error
         if not isinstance(record, dict) or text_key not in record:
             keys = ", ".join(map(str, record)) if isinstance(record, dict) else type(record).__name__
             raise ValueError(f"{file}, line {number}: no key {text_key!r} (found: {keys}); set data.text_key")

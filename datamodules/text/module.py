@@ -116,8 +116,7 @@ class TextData(WindowDataModule):
         before = signatures(files)
         memory = self.cache / "contents" / f"{digest(str(root))[:32]}.json"
         contents = [
-            [file_format(file), content]
-            for file, content in zip(files, content_digests(files, memory), strict=True)
+            [file_format(file), content] for file, content in zip(files, content_digests(files, memory), strict=True)
         ]
 
         def build(directory: Path) -> None:

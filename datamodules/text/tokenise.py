@@ -99,9 +99,7 @@ def _batches(stream: Iterable[Piece]) -> Iterator[list[Piece]]:
         yield batch
 
 
-def _write_shards(
-    stream: Iterable[Piece], tokenizer: Tokenizer, separator: str, directory: Path
-) -> dict[str, _Count]:
+def _write_shards(stream: Iterable[Piece], tokenizer: Tokenizer, separator: str, directory: Path) -> dict[str, _Count]:
     """Encode all pieces and append them to their shards; the totals by split."""
     dtype = smallest_dtype(vocabulary_size(tokenizer))
     lengths = token_byte_lengths(tokenizer)
@@ -110,9 +108,7 @@ def _write_shards(
     with ExitStack() as stack:
         streams = {split: stack.enter_context((directory / f"{split}.bin").open("wb")) for split in SPLITS}
         for batch in _batches(stream):
-            encodings = tokenizer.encode_batch_fast(
-                [piece for _, _, piece in batch], add_special_tokens=False
-            )
+            encodings = tokenizer.encode_batch_fast([piece for _, _, piece in batch], add_special_tokens=False)
             for (held_out, opens, piece), encoding in zip(batch, encodings, strict=True):
                 ids = np.array([opening] * opens + encoding.ids, dtype=dtype)
                 if np.count_nonzero(ids == opening) != opens:
@@ -128,9 +124,7 @@ def _write_shards(
     return counts
 
 
-def _facts(
-    counts: dict[str, _Count], census: Census, tokenizer: Tokenizer, settings: TextSettings
-) -> dict[str, Any]:
+def _facts(counts: dict[str, _Count], census: Census, tokenizer: Tokenizer, settings: TextSettings) -> dict[str, Any]:
     """Content of `data.json`. The fingerprint covers the tokens themselves and what they stand for."""
     vocabulary = digest(tokenizer.get_vocab(with_added_tokens=True))
     facts: dict[str, Any] = {
@@ -143,9 +137,7 @@ def _facts(
         "fingerprint": digest([counts[split].content.hexdigest() for split in SPLITS] + [vocabulary]),
     }
     for split in SPLITS:
-        facts |= {
-            f"{split}_{name}": getattr(counts[split], name) for name in ("documents", "tokens", "bytes")
-        }
+        facts |= {f"{split}_{name}": getattr(counts[split], name) for name in ("documents", "tokens", "bytes")}
     return facts | {"warnings": list(_warnings(counts, census, facts, settings))}
 
 

@@ -41,8 +41,7 @@ def input_stage(image_size: int) -> InputStage:
         left = _pooled(_pooled(image_size + 2 * padding - 4))
         return InputStage(5, stride=1, padding=padding, last_kernel=left - POSITIONS + 1, last_stride=1)
     raise ValueError(
-        f"image_size={image_size}: AlexNet's fc6 needs 6 x 6 positions; "
-        "use 224 or 227 (the paper's), or 28 to 66"
+        f"image_size={image_size}: AlexNet's fc6 needs 6 x 6 positions; use 224 or 227 (the paper's), or 28 to 66"
     )
 
 

@@ -17,9 +17,7 @@ def hand() -> HandClock:
     return HandClock()
 
 
-def run(
-    hand: HandClock, run_dir: Path, steps: int, fail_at: int = 0, error: BaseException | None = None
-) -> Ledger:
+def run(hand: HandClock, run_dir: Path, steps: int, fail_at: int = 0, error: BaseException | None = None) -> Ledger:
     """Train for some steps, or until an error at one of them."""
 
     def then(step: int) -> None:
@@ -98,9 +96,7 @@ def test_save_is_recorded_exactly(hand: HandClock, tmp_path: Path) -> None:
     """Before a checkpoint is noted, the steps up to it are accounted for."""
     ledger = Ledger(run_dir=str(tmp_path))
     trainer = tiny_trainer([ledger], 3, log_every_n_steps=0)
-    module = TinyModule(
-        hand, then=lambda step: trainer.save_checkpoint(tmp_path / "x.ckpt") if step == 1 else None
-    )
+    module = TinyModule(hand, then=lambda step: trainer.save_checkpoint(tmp_path / "x.ckpt") if step == 1 else None)
     trainer.fit(module, datamodule=tiny_data(hand, 4, 2))
     assert [(e["event"], e["step"]) for e in events(tmp_path)] == [
         ("start", 0),

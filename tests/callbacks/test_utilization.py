@@ -71,9 +71,7 @@ def test_rates_are_exact(hand: HandClock, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rows_first", [True, False])
 @pytest.mark.parametrize("every", [1, 2, 3, 5])
-def test_any_logging_interval_and_order(
-    every: int, rows_first: bool, hand: HandClock, tmp_path: Path
-) -> None:
+def test_any_logging_interval_and_order(every: int, rows_first: bool, hand: HandClock, tmp_path: Path) -> None:
     """Logging more or less often than every step, before or after this callback, changes no rate."""
     rows, summary = train(hand, tmp_path, every=every, rows_first=rows_first)
     assert [row["throughput/tokens_per_second"] for row in rows] == [8] * (6 // every)
@@ -81,9 +79,7 @@ def test_any_logging_interval_and_order(
 
 
 @pytest.mark.parametrize(("micro", "seconds"), [(8, 1), (2, 4), (3, 3)])
-def test_accumulation_counts_every_micro_batch(
-    micro: int, seconds: int, hand: HandClock, tmp_path: Path
-) -> None:
+def test_accumulation_counts_every_micro_batch(micro: int, seconds: int, hand: HandClock, tmp_path: Path) -> None:
     """A step is 32 tokens, however many micro-batches it takes (8; 2+2+2+2; 3+3+2)."""
     rows, _ = train(hand, tmp_path, batch=8, micro=micro)
     assert {row["throughput/tokens_per_second"] * row["time/step_s"] for row in rows} == {8 * LENGTH}
@@ -195,9 +191,7 @@ def test_network_that_cannot_be_counted_trains_on(hand: HandClock, tmp_path: Pat
     rows = Rows(utilization)
     module = TinyModule(hand)
     counted = module.network_loss
-    module.network_loss = lambda network, batch: (
-        counted(network, batch) * (1.0 + 0.0 * batch["tokens"].sum().item())
-    )
+    module.network_loss = lambda network, batch: counted(network, batch) * (1.0 + 0.0 * batch["tokens"].sum().item())
     trainer = tiny_trainer([utilization, rows, ClockOwner(hand)], 2)
     with pytest.warns(UserWarning, match="FLOPs cannot be counted"):
         trainer.fit(module, datamodule=tiny_data(hand, 4, 4))
@@ -222,9 +216,7 @@ def test_throughput_is_global_and_mfu_per_device(hand: HandClock, tmp_path: Path
     utilization.setup(trainer, module, "fit")
     utilization.on_train_start(trainer, module)
     for _ in range(3):
-        utilization.on_train_batch_start(
-            trainer, module, [{"tokens": tokens, "targets": tokens, "units": 8}], 0
-        )
+        utilization.on_train_batch_start(trainer, module, [{"tokens": tokens, "targets": tokens, "units": 8}], 0)
         hand.wait(1)
         module.window_units = 8.0 + 6.0  # the other device holds less that counts
         utilization.on_train_batch_end(trainer, module)

@@ -105,18 +105,14 @@ class TinyText:
         return {"tokens": tokens, "targets": targets}
 
     def collate(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
-        batch: dict[str, Any] = {
-            name: torch.stack([sample[name] for sample in samples]) for name in samples[0]
-        }
+        batch: dict[str, Any] = {name: torch.stack([sample[name] for sample in samples]) for name in samples[0]}
         return batch | {"units": self.real * len(samples)}
 
     def blank(self, batch: dict[str, Any]) -> dict[str, Any]:
         return batch | {"targets": torch.full_like(batch["targets"], -100), "units": 0}
 
 
-def tiny_data(
-    hand: HandClock, batch: int, micro: int, real: int = LENGTH, fetch_s: float = 0.0, size: int = 64
-) -> Any:
+def tiny_data(hand: HandClock, batch: int, micro: int, real: int = LENGTH, fetch_s: float = 0.0, size: int = 64) -> Any:
     data = WindowDataModule(global_batch_size=batch, micro_batch_size=micro)
     data.train_set = TinyText(hand, size, real, fetch_s)
     data.fingerprint = "tiny"

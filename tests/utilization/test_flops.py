@@ -58,9 +58,7 @@ class Decoder(nn.Module):
         return torch.stack([checkpoint(self.chunk_loss, a, b, use_reentrant=False) for a, b in chunks]).sum()
 
     def chunk_loss(self, x: Tensor, targets: Tensor) -> Tensor:
-        return F.cross_entropy(
-            self.head(x).flatten(0, 1), targets.flatten(), reduction="sum", ignore_index=-100
-        )
+        return F.cross_entropy(self.head(x).flatten(0, 1), targets.flatten(), reduction="sum", ignore_index=-100)
 
 
 def decoder_loss(network: nn.Module, batch: dict[str, Any]) -> Tensor:
@@ -122,9 +120,7 @@ def test_fused_attention_backward_costs_five_matmuls_on_hardware() -> None:
 
 
 def image_count(build: Any, *shape: int) -> FlopCount:
-    return count_training_flops(
-        build, lambda net, batch: net(batch["images"]).sum(), {"images": torch.zeros(*shape)}
-    )
+    return count_training_flops(build, lambda net, batch: net(batch["images"]).sum(), {"images": torch.zeros(*shape)})
 
 
 def test_torchvision_alexnet() -> None:
@@ -151,9 +147,7 @@ def test_grouped_convolution(groups: int) -> None:
 def test_transposed_convolution() -> None:
     """A transposed convolution's weights act once per input position, whatever the output's size."""
     count = image_count(lambda: nn.ConvTranspose2d(3, 8, 4, stride=2), 2, 3, 6, 6)
-    assert count.model == 2 * (
-        2 * 3 * 8 * 16 * 36 * 2
-    )  # forward and the weight's gradient; the images need none
+    assert count.model == 2 * (2 * 3 * 8 * 16 * 36 * 2)  # forward and the weight's gradient; the images need none
 
 
 class Unknown(nn.Module):

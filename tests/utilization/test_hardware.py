@@ -26,9 +26,7 @@ def test_peaks_are_dense_and_names_whole(name: str, dtype: str, peak: float) -> 
     assert hardware.peak[dtype] == pytest.approx(peak)
 
 
-@pytest.mark.parametrize(
-    "name", ["NVIDIA L40", "NVIDIA H100", "H100", "NVIDIA GeForce RTX 4070 Ti SUPER", "cpu", ""]
-)
+@pytest.mark.parametrize("name", ["NVIDIA L40", "NVIDIA H100", "H100", "NVIDIA GeForce RTX 4070 Ti SUPER", "cpu", ""])
 def test_unknown_or_ambiguous_names_are_unknown(name: str) -> None:
     """A name that the table does not hold letter by letter gets no peak: a wrong MFU is worse than none."""
     assert datasheet(name) is None

@@ -63,9 +63,7 @@ def test_a_changed_tokenizer_file_is_noticed(tmp_path: Path) -> None:
     assert again.facts == {"vocab_size": 280}
 
 
-def test_a_file_that_changes_while_it_is_read_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise tokens of the new text would be filed under the old one."""
     corpus = write_corpus(tmp_path / "c")
     original = module_under_test.tokenise
@@ -81,9 +79,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
     assert list((tmp_path / "cache" / "text" / "shards").iterdir()) == []
 
 
-def test_contents_are_read_again_only_when_a_file_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_contents_are_read_again_only_when_a_file_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An unchanged old file is known by its times; a rewrite of the same size with the old times is not."""
     file, memory = tmp_path / "a.txt", tmp_path / "memory.json"
     hashed: list[Path] = []

@@ -73,9 +73,7 @@ def test_what_was_left_out_is_said_at_every_start(tmp_path: Path, caplog: pytest
         assert "there is only one document: its last" in caplog.text
 
 
-def test_a_vocabulary_larger_than_the_text_gives_is_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_vocabulary_larger_than_the_text_gives_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The network gets the size that the tokenizer really has."""
     with caplog.at_level(logging.WARNING):
         data = text_data(write_corpus(tmp_path / "c"), tmp_path, tokenizer="bpe", vocab_size=50_000)
@@ -104,9 +102,7 @@ def test_save_writes_what_an_export_needs(tmp_path: Path) -> None:
     assert (saved["sequence_length"], saved["document_mask"]) == (16, True)
     assert saved["train_tokens"] == len(train_tokens(data))
     assert saved["fingerprint"] == data.fingerprint
-    counted = sum(
-        data.val_set.collate([data.val_set.sample(0, i)])["bytes"] for i in range(len(data.val_set))
-    )
+    counted = sum(data.val_set.collate([data.val_set.sample(0, i)])["bytes"] for i in range(len(data.val_set)))
     assert saved["val_bytes"] == counted
     tokenizer = Tokenizer.from_file(str(tmp_path / "run" / "data" / "tokenizer.json"))
     assert tokenizer.encode("ab").ids == [256, 97, 98]

@@ -71,9 +71,7 @@ def test_finished_shards_are_not_built_again(text: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_an_exception_while_building_leaves_nothing(
-    text: Path, tmp_path: Path, error: type[BaseException]
-) -> None:
+def test_an_exception_while_building_leaves_nothing(text: Path, tmp_path: Path, error: type[BaseException]) -> None:
     """Neither half shards nor a temporary directory; the next call builds."""
 
     def build(directory: Path) -> None:
@@ -138,9 +136,7 @@ def test_processes_that_build_at_once_share_the_first_result(text: Path, tmp_pat
         tokenise([text], SETTINGS, directory)
         meet.wait(timeout=60)
 
-    threads = [
-        threading.Thread(target=lambda: results.append(obtain_shards(target, build))) for _ in range(4)
-    ]
+    threads = [threading.Thread(target=lambda: results.append(obtain_shards(target, build))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
