@@ -17,6 +17,9 @@ from utilization.clock import PhaseClock
 PREEMPTED = 75
 """Exit status of a run that was asked to stop and saved: EX_TEMPFAIL of sysexits.h, "try again later"."""
 
+INTERRUPTED = 130
+"""Exit status after a second Ctrl-C, which does not wait for a checkpoint: 128 + SIGINT, as shells report it."""
+
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
@@ -161,5 +164,6 @@ class Boundary(L.Callback):
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         if number == signal.SIGINT and self.signal:
-            raise KeyboardInterrupt
+            # Not KeyboardInterrupt: Lightning turns that into exit status 1.
+            raise SystemExit(INTERRUPTED)
         self.signal = number

@@ -54,6 +54,13 @@ def write(path: Path, trainer: L.Trainer, module: L.LightningModule, config: Dic
     write_json(path / "summary.json", row)
 
 
+def write_late(path: Path, steps: int, checkpoint: str, metrics: dict[str, float]) -> None:
+    """Write RUN/summary.json for a run whose process is gone: what it measured of itself stays unknown."""
+    row = {"status": "finished", "steps": steps, "train_loss": None, "checkpoint": f"checkpoints/{checkpoint}"}
+    row |= {name.replace("/", "_"): value for name, value in metrics.items()}
+    write_json(path / "summary.json", row | {"written": time.time()})
+
+
 def show(path: Path, shown: Path) -> None:
     """Print the end-of-run table and the paths of what the run left."""
     row = json.loads((path / "summary.json").read_text())

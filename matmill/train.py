@@ -16,6 +16,7 @@ def run(config: DictConfig) -> int:
     Asked to stop by a signal, it saves at the next step boundary and leaves through `Preempted` (exit status 75).
     """
     from callbacks.boundary import Preempted
+    from strategies.checkpoint import load_meta
 
     assemble.quiet_libraries()
     data = assemble.build_data(config)
@@ -27,8 +28,10 @@ def run(config: DictConfig) -> int:
         directory.claim()
     directory.same_run(config)
     checkpoint = directory.resume_from(config.resume)
-    done = directory.checkpoints.step(checkpoint) if checkpoint else 0
-    if done >= max_steps:
+    done = int(load_meta(checkpoint)["global_step"]) if checkpoint else 0
+    if done >= max_steps and main_process:
+        if directory.status.get("status") != "finished":
+            _finish_late(directory, done)
         _say(f"{config.run_dir} is finished: {done} of {max_steps} steps are done. To go on, raise trainer.max_steps.")
         return 0
     # Lightning starts this machine's other processes with the same words: they must come to this directory.
@@ -46,17 +49,29 @@ def run(config: DictConfig) -> int:
     boundary.take_signals(trainer)
     try:
         trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
-    except Preempted:
+    except SystemExit as leaving:
         if main_process:
-            summary.write(directory.path, trainer, module, config, "preempted")
-            directory.set_status("preempted", trainer.global_step, exit_code=75)
-            _say(f"stopped by a signal after step {trainer.global_step} and saved; the same command goes on")
+            status = "preempted" if isinstance(leaving, Preempted) else "interrupted"
+            summary.write(directory.path, trainer, module, config, status)
+            directory.set_status(status, trainer.global_step, exit_code=leaving.code)
+            saved = " and saved" if status == "preempted" else ", without saving"
+            _say(f"stopped by a signal after step {trainer.global_step}{saved}; the same command goes on")
         raise
     if main_process:
         summary.write(directory.path, trainer, module, config, "finished")
         directory.set_status("finished", trainer.global_step)
         summary.show(directory.path, Path(config.run_dir))
     return 0
+
+
+def _finish_late(directory: RunDirectory, steps: int) -> None:
+    """Evaluate and close a run that was stopped between its last step and its summary."""
+    from matmill import held_out
+    from matmill.evaluate import evaluate
+
+    loaded = held_out.load(str(directory.path), "latest")
+    summary.write_late(directory.path, steps, loaded.checkpoint, evaluate(loaded.module, loaded.data))
+    directory.set_status("finished", steps)
 
 
 def _say(text: str) -> None:

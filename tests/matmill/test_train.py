@@ -65,6 +65,20 @@ def test_leaves_what_the_readme_lists(tmp_path, tiny):
     assert load_meta(out / "checkpoints" / "step-00000006")["global_step"] == 6
 
 
+def test_a_run_killed_before_its_summary_is_closed_late(tmp_path, tiny):
+    """Killed after its last step but before its summary: the next start evaluates it and closes it."""
+    assert run(tmp_path, *tiny).status == 0
+    before = json.loads((tmp_path / "out" / "summary.json").read_text())
+    (tmp_path / "out" / "summary.json").unlink()
+    (tmp_path / "out" / "status.json").write_text('{"status": "running", "step": 0}')
+    result = run(tmp_path, *tiny)
+    assert result.status == 0, result.err
+    after = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert after["steps"] == 4
+    assert after["val_loss"] == pytest.approx(before["val_loss"], rel=1e-6)
+    assert json.loads((tmp_path / "out" / "status.json").read_text())["status"] == "finished"
+
+
 def test_same_seed_same_run_other_seed_another(tmp_path, tiny):
     """Two runs with one seed give equal losses bit for bit; another seed gives others."""
     losses = []
