@@ -6,3 +6,14 @@ import os
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 # Forked children compute on one thread; so that the parent leaves them no half-copied pool, it does too.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_collection_modifyitems(items):
+    """Tests marked `gpu` skip themselves, with the reason, where there is no CUDA device."""
+    import pytest
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))

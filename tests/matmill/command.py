@@ -1,12 +1,15 @@
-"""Runs matmill's command line in a forked process, where torch is loaded already, and keeps what it printed."""
+"""Runs matmill's command line in processes forked from a clean server that has torch loaded already.
 
+The test process itself is no good parent: a backward pass may have started autograd's threads in it, which a fork
+does not survive.
+"""
+
+import multiprocessing
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from matmill.cli import main
-from tests.resume.toy import in_child
 
 TINY = [
     "model=transformer_1m",
@@ -23,6 +26,9 @@ TINY = [
     "trainer.log_every_steps=1",
 ]
 """A transformer that trains its four steps in well under a second; the peak is given, so none is measured."""
+
+_SERVER = multiprocessing.get_context("forkserver")
+_SERVER.set_forkserver_preload(["lightning.pytorch", "matmill.train", "datamodules.text", "lightning_modules"])
 
 
 def change(words: list[str], *changes: str) -> list[str]:
@@ -43,19 +49,30 @@ class Result:
 def run(folder: Path, *words: str) -> Result:
     """`matmill WORDS` in `folder`."""
     out, err = folder / ".out", folder / ".err"
+    process = _SERVER.Process(target=_call, args=(folder, words, dict(os.environ), list(sys.path), out, err))
+    process.start()
+    process.join()
+    assert process.exitcode is not None
+    return Result(process.exitcode, out.read_text(), err.read_text())
 
-    def call() -> None:
-        os.chdir(folder)
-        sys.stdout, sys.stderr = out.open("w"), err.open("w")
-        for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
-            os.dup2(stream.fileno(), descriptor)
-        import torch
 
-        torch.set_num_threads(1)
-        status = main(words)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        raise SystemExit(status)
+def _call(
+    folder: Path, words: Sequence[str], environment: dict[str, str], path: list[str], out: Path, err: Path
+) -> None:
+    """What the forked process does: the caller's environment and search path, its own output, then the command."""
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.path[:] = path
+    os.chdir(folder)
+    sys.stdout, sys.stderr = out.open("w"), err.open("w")
+    for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
+        os.dup2(stream.fileno(), descriptor)
+    import torch
 
-    status = in_child(call)
-    return Result(status, out.read_text(), err.read_text())
+    from matmill.cli import main
+
+    torch.set_num_threads(1)
+    status = main(words)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    raise SystemExit(status)
