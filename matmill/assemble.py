@@ -15,7 +15,8 @@ from callbacks.boundary import Boundary
 from callbacks.metrics import MetricsLog
 from datamodules.base import WindowDataModule
 from lightning_modules.base import WindowModule
-from matmill.errors import ConfigError
+from lightning_modules.decay import decay_groups
+from matmill.errors import ConfigError, one_line
 from matmill.targets import build, resolve
 
 
@@ -60,7 +61,22 @@ def build_module(config: DictConfig) -> L.LightningModule:
     module = build(config.model, allow, **supplied)
     if not isinstance(module, L.LightningModule):
         raise ConfigError(f"model._target_={config.model._target_} is not a LightningModule")
+    if isinstance(module, WindowModule):
+        _try_out(module)
     return module
+
+
+def _try_out(module: WindowModule) -> None:
+    """Build network and optimizer once on the meta device, so that sizes and rates that cannot work end at start."""
+    with torch.device("meta"):
+        try:
+            network = module.build_network()
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"model: {one_line(error)}") from error
+    try:
+        module.make_optimizer(decay_groups(network))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"optimizer: {one_line(error)}") from error
 
 
 def count_steps(config: DictConfig, data: Any) -> int:

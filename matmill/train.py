@@ -21,6 +21,7 @@ def run(config: DictConfig) -> int:
     assemble.quiet_libraries()
     data = assemble.build_data(config)
     max_steps = assemble.count_steps(config, data)
+    module = assemble.build_module(config)
 
     directory = RunDirectory(Path(config.run_dir).absolute())
     main_process = not int(os.environ.get("LOCAL_RANK", "0"))
@@ -37,7 +38,6 @@ def run(config: DictConfig) -> int:
     # Lightning starts this machine's other processes with the same words: they must come to this directory.
     os.environ["MATMILL_RUN_DIR"] = config.run_dir
 
-    module = assemble.build_module(config)
     boundary = assemble.build_boundary(config, directory.checkpoints.path)
     trainer = assemble.build_trainer(config, max_steps, boundary)
     data.max_steps = max_steps

@@ -140,6 +140,8 @@ def test_diverged_run_stops_and_keeps_the_last_good_checkpoint(tmp_path, tiny):
         ("data.sequence_length=1000000", "sequence_length"),
         ("data.path=nowhere", "nowhere"),
         ("trainer.max_epochs=1", "exactly one of trainer.max_steps and trainer.max_epochs"),
+        ("optimizer.lr=-1", "optimizer: Invalid learning rate: -1"),
+        ("model.n_heads=3", "model.d_model=32 is not divisible by model.n_heads=3"),
         ("devices=2", "needs a strategy over several devices"),
         ("data.micro_batch_size=8", "data.micro_batch_size=8 is larger than data.global_batch_size=4"),
     ],
