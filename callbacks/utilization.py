@@ -112,7 +112,7 @@ class Utilization(L.Callback):
         row["time/step_s"] = window.seconds / window.steps
         row["time/data_wait_s"] = window.wait_seconds / window.steps
         row["time/data_wait_fraction"] = window.wait_seconds / window.seconds
-        shares = self._shares(window, trainer.world_size)
+        shares = self._believable_shares(window, trainer)
         names = {
             "achieved_flops_per_second": "utilization/achieved_flops_per_second",
             "mfu": "utilization/mfu",
@@ -130,7 +130,7 @@ class Utilization(L.Callback):
             f"{self.kind}s_per_second": steady.units / steady.seconds if steady.seconds else None,
             f"model_flops_per_{self.kind}": per_slot,
             "flops_formula": FLOPS_FORMULA if self.flops is not None else None,
-            **self._shares(steady, trainer.world_size),
+            **self._believable_shares(steady, trainer),
             "peak_flops_per_second": self.peak.flops_per_second,
             "peak_source": self.peak.source,
             "data_wait_fraction": steady.wait_seconds / steady.seconds if steady.seconds else None,
@@ -139,6 +139,19 @@ class Utilization(L.Callback):
         }
 
     # Counting
+
+    def _believable_shares(self, done: Tally, trainer: L.Trainer) -> dict[str, float | None]:
+        """`_shares`; a run above a measured peak proves it wrong: it is measured again, else no MFU is claimed."""
+        shares = self._shares(done, trainer.world_size)
+        achieved, claimed = shares["achieved_flops_per_second"], self.peak.flops_per_second
+        if self.peak.source != "measured" or achieved is None or claimed is None or achieved <= claimed:
+            return shares
+        with self.clock.phase("other"):
+            self.peak = peak(trainer.strategy.root_device, number_format(trainer), self.cache_dir, again=True)
+        if achieved > (self.peak.flops_per_second or 0):
+            rank_zero_warn("the run is faster than the peak measured for this machine, which seems busy: no MFU")
+            self.peak = Peak(None, "unknown")
+        return self._shares(done, trainer.world_size)
 
     def _close_step(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         """Add the step that has just run, at its hook or when another callback asks for metrics before it."""

@@ -113,7 +113,7 @@ def _dispatch(arguments: Arguments) -> int:
     from matmill.compose import compose
 
     config = compose(PRIMARY.get(arguments.command, arguments.command), arguments.overrides, arguments.config_dir)
-    arguments.debug = arguments.debug or bool(config.get("debug"))
+    arguments.debug = arguments.debug or config.get("debug") is True
     if arguments.command == "train":
         from matmill.schema import check
 

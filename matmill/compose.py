@@ -71,7 +71,7 @@ def compose_with_origins(config_name: str, overrides: Sequence[str] = (), config
     unset = [key for key, value in leaves(written) if value == "???"]
     if unset:
         raise ConfigError("\n".join(f"{key}: must be set ({key}=VALUE)" for key in unset))
-    _check_interpolations(config, written)
+    _check_interpolations(config, written, origins)
     return Composition(config, origins)
 
 
@@ -106,11 +106,14 @@ def node_keys(config: DictConfig) -> list[str]:
     return list(dict.fromkeys(keys))
 
 
-def _check_interpolations(config: DictConfig, written: dict[str, Any]) -> None:
-    """Resolve a copy of `config`, leaf by leaf first so that a failure names its key."""
+def _check_interpolations(config: DictConfig, written: dict[str, Any], origins: dict[str, str]) -> None:
+    """Resolve a copy of `config`, leaf by leaf first so that a failure names its key.
+
+    What the command line set comes first: a mistake there also breaks the keys that refer to it.
+    """
     key = ""
     try:
-        for key, value in leaves(written):
+        for key, value in sorted(leaves(written), key=lambda leaf: origins.get(leaf[0]) != COMMAND_LINE):
             if "${" in str(value):
                 node = OmegaConf.select(config, key)
                 if OmegaConf.is_config(node):
@@ -135,6 +138,9 @@ def _composition_message(error: Exception, config_name: str, parsed: Sequence[Ov
         options = loader.get_group_options(group)
         listed = f"; options: {', '.join(options)}" if options else ""
         return f"{group}={option}: no such option{did_you_mean(option, options)}{listed}"
+    if "Config group override must be" in str(error):
+        wrong = next((o.input_line for o in parsed if not isinstance(o.value(), str | list)), "")
+        return f"{wrong}: a group takes the name of an option, or a list of names"
     if "No match in the defaults list" in str(error):
         for override in parsed:
             if f"'{override.key_or_group}'" in str(error):

@@ -42,9 +42,9 @@ class Signature:
 def signature_of(function: Callable[..., Any]) -> Signature:
     """The signature of `function`; for a class that of its constructor.
 
-    What a constructor does not name itself (``**kwargs``) it may hand to its base classes, whose arguments
-    are then known too but not required. What is called ``**network`` are the arguments of the class attribute
-    `network_class` and nothing else; any other ``**kwargs`` takes keys that cannot be known.
+    What a constructor does not name itself it may hand to its base classes, whose arguments are then known too but not
+    required. ``**network`` are the arguments of the class attribute `network_class`; ``**kwargs`` takes keys that
+    cannot be known; under any other name it is the base classes' arguments and nothing else.
     """
     if not inspect.isclass(function):
         own, others = _own_parameters(function)
@@ -61,7 +61,7 @@ def signature_of(function: Callable[..., Any]) -> Signature:
         if base is object or "__init__" not in base.__dict__:
             continue
         own, others = _own_parameters(base.__dict__["__init__"], skip_first=True)
-        if is_open:
+        if parameters:
             own = {name: replace(parameter, inherited=True) for name, parameter in own.items()}
         parameters = {**own, **parameters}
         if others == "network" and inspect.isclass(network):
@@ -69,7 +69,7 @@ def signature_of(function: Callable[..., Any]) -> Signature:
             return Signature({**inner.parameters, **parameters}, inner.is_open)
         if others is None:
             break
-        is_open = True
+        is_open |= others == "kwargs"
     return Signature(parameters, is_open)
 
 

@@ -16,10 +16,12 @@ def run(config: DictConfig) -> int:
     Asked to stop by a signal, it saves at the next step boundary and leaves through `Preempted` (exit status 75).
     """
     from callbacks.boundary import Preempted
+    from matmill.schema import check
     from strategies.checkpoint import load_meta
 
     assemble.quiet_libraries()
     data = assemble.build_data(config)
+    check(config, filled=())  # what the data could not fill is missing
     max_steps = assemble.count_steps(config, data)
     module = assemble.build_module(config)
 

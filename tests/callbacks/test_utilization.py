@@ -225,3 +225,26 @@ def test_throughput_is_global_and_mfu_per_device(hand: HandClock, tmp_path: Path
     assert row["throughput/slots_per_second"] == 16
     assert row["utilization/achieved_flops_per_second"] == pytest.approx(7 * FLOPS_PER_TOKEN, rel=1e-12)
     assert utilization.summary(trainer, module)["world_size"] == 2
+
+
+def test_a_run_above_a_measured_peak_claims_no_mfu(monkeypatch, tmp_path):
+    """A peak measured on a busy machine is measured again; if the run is still above it, MFU is unknown, not 130 %."""
+    from types import SimpleNamespace
+
+    import callbacks.utilization as room
+    from utilization.flops import FlopCount
+    from utilization.peak import Peak
+    from utilization.throughput import Tally
+
+    for second, mfu in ((200.0, 0.5), (50.0, None)):
+        callback = room.Utilization(cache_dir=str(tmp_path))
+        callback.clock = room.clock_of(SimpleNamespace(callbacks=[]))
+        callback.flops = FlopCount(model=100, hardware=100, forward=33, by_operator={}, uncounted=[])
+        callback._slots_of_count = 1
+        callback.peak = Peak(50.0, "measured")
+        monkeypatch.setattr(room, "peak", lambda *_, again, second=second: Peak(second, "measured"))
+        monkeypatch.setattr(room, "number_format", lambda trainer: "fp32")
+        trainer = SimpleNamespace(world_size=1, strategy=SimpleNamespace(root_device=torch.device("cpu")))
+        shares = callback._believable_shares(Tally(1, 1.0, 1.0, 1.0, 0.0), trainer)
+        assert shares["achieved_flops_per_second"] == 100
+        assert shares["mfu"] == mfu
