@@ -51,6 +51,13 @@ class CheckpointFolder:
         for path in self.path.glob(".step-*"):
             shutil.rmtree(path, ignore_errors=True)
 
+    def set_aside(self, checkpoint: Path) -> Path:
+        """Rename a damaged checkpoint, so that its step can be saved again; its new path."""
+        aside = checkpoint.with_name(f"damaged-{checkpoint.name}")
+        shutil.rmtree(aside, ignore_errors=True)
+        os.rename(checkpoint, aside)
+        return aside
+
     def prune(self) -> None:
         """Remove all but the `keep_last` newest checkpoints and the best."""
         best = self.best()

@@ -23,7 +23,8 @@ from matmill.targets import build, resolve
 def quiet_libraries() -> None:
     """Keep libraries' hints about what matmill does on purpose out of the user's terminal."""
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    for message in (".*does not have many workers.*", ".*`isinstance.treespec, LeafSpec.`.*", ".*IterableDataset.*"):
+    hints = ("does not have many workers", "`isinstance.treespec, LeafSpec.`", "IterableDataset", "worker processes in")
+    for message in (f".*{hint}.*" for hint in hints):
         warnings.filterwarnings("ignore", message=message)
 
 

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import sys
 import time
 import traceback
 from pathlib import Path
@@ -90,18 +91,38 @@ class RunDirectory:
         Raises:
             ConfigError: there is no such checkpoint, or `never` meets a directory that has some.
         """
-        newest = self.checkpoints.latest()
         if resume == "auto":
-            return newest
+            return self._newest_intact()
         if resume == "never":
-            if newest is not None:
+            if self.checkpoints.latest() is not None:
                 raise ConfigError(f"resume=never, but run_dir={self.path} has checkpoints: choose another run_dir")
             return None
         path = Path(resume)
         found = path if (path / "meta.pt").is_file() else CheckpointFolder(path / "checkpoints").latest()
         if found is None:
             raise ConfigError(f"resume={resume}: neither a checkpoint nor a run directory with one")
+        _verify(found)
         return found
+
+    def _newest_intact(self) -> Path | None:
+        """The newest checkpoint that is as it was written; damaged ones are set aside, with a warning."""
+        while (newest := self.checkpoints.latest()) is not None:
+            try:
+                _verify(newest)
+                return newest
+            except ConfigError as error:
+                aside = self.checkpoints.set_aside(newest)
+                print(f"{error}; it is now {aside.name}, going on from the one before", file=sys.stderr)
+        return None
+
+
+def _verify(checkpoint: Path) -> None:
+    from strategies.checkpoint import verify
+
+    try:
+        verify(checkpoint)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def record_failure(error: BaseException) -> Path | None:
@@ -149,6 +170,7 @@ def load_run(path: str | Path, checkpoint: str = "best") -> tuple[DictConfig, An
     if found is None or not (found / "meta.pt").is_file():
         names = ", ".join(p.name for p in folder.all()) or "none yet"
         raise ConfigError(f"run={path}: no checkpoint {checkpoint!r} (there: {names})")
+    _verify(found)
     module = build(config.model, list(config.allow_targets), optimizer=None)
     with torch.device("meta"):
         module.network = module.build_network()

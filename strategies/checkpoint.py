@@ -1,14 +1,17 @@
 """One checkpoint format for every strategy: a directory of PyTorch distributed-checkpoint files, complete or absent.
 
 `step-00000100/` holds the tensors of the model and the optimizer under their parameter names (`.metadata`,
-`*.distcp`; any number of processes can load them) and `meta.pt`, everything that is not a tensor. It is written
-beside its final place and renamed when complete, so a save that is interrupted at any byte leaves no half checkpoint.
+`*.distcp`; any number of processes can load them), `meta.pt`, everything that is not a tensor, and `manifest.json`, the
+size and CRC-32 of each file. It is written beside its final place and renamed when complete, so a save that is
+interrupted at any byte leaves no half checkpoint; what a disk or a copy damages later, `verify` finds.
 """
 
+import json
 import os
 import pickle
 import shutil
 import warnings
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -28,6 +32,7 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.optim import Optimizer
 
 META = "meta.pt"
+MANIFEST = "manifest.json"
 
 
 def model_state(model: nn.Module) -> dict[str, Any]:
@@ -63,9 +68,31 @@ def save(directory: Path, tensors: Mapping[str, Any], meta: Mapping[str, Any]) -
             torch.save(dict(meta), file)
             file.flush()
             os.fsync(file.fileno())
+        manifest = {path.name: _size_and_checksum(path) for path in sorted(fresh.iterdir())}
+        with (fresh / MANIFEST).open("w") as text:
+            json.dump(manifest, text, indent=1)
+            text.flush()
+            os.fsync(text.fileno())
         os.rename(fresh, directory)
         _sync_directory(directory.parent)
     _barrier()
+
+
+def verify(directory: Path) -> None:
+    """Check that every file of a checkpoint is what was written.
+
+    Raises:
+        ValueError: names the file that is missing, has another size or other bytes.
+    """
+    try:
+        manifest = json.loads((directory / MANIFEST).read_text())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"checkpoint {directory} is damaged: {MANIFEST} cannot be read") from error
+    for name, written in manifest.items():
+        path = directory / name
+        if not path.is_file() or _size_and_checksum(path) != written:
+            state = "is missing" if not path.is_file() else "is not as it was written"
+            raise ValueError(f"checkpoint {directory} is damaged: {name} {state}")
 
 
 def load_meta(directory: Path) -> dict[str, Any]:
@@ -157,7 +184,19 @@ def _load(directory: Path, wanted: dict[str, Any]) -> None:
             raise ValueError(f"checkpoint {directory}: {name} has shape {shape}, the model wants {tuple(tensor.shape)}")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*torch.distributed is.*")
-        dcp.load(wanted, storage_reader=reader, no_dist=not dist.is_initialized())
+        try:
+            dcp.load(wanted, storage_reader=reader, no_dist=not dist.is_initialized())
+        except CheckpointException as error:  # not an Exception, so nobody else would catch it
+            raise ValueError(f"checkpoint {directory} cannot be read") from error
+
+
+def _size_and_checksum(path: Path) -> list[int]:
+    """Size in bytes and CRC-32: enough against damage, at the speed of reading."""
+    checksum = 0
+    with path.open("rb") as file:
+        while block := file.read(2**22):
+            checksum = zlib.crc32(block, checksum)
+    return [path.stat().st_size, checksum]
 
 
 def _barrier() -> None:

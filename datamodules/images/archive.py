@@ -4,6 +4,7 @@ import hashlib
 import os
 import shutil
 import stat
+import sys
 import tempfile
 import zipfile
 from pathlib import Path, PurePosixPath
@@ -58,7 +59,7 @@ def unpack(archive: Path, cache: Path) -> Path:
         cache.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=cache))
         try:
-            for member in track(members, f"Unpacking {archive.name}", transient=True):
+            for member in track(members, f"Unpacking {archive.name}", transient=True, disable=not sys.stdout.isatty()):
                 _extract(archive, opened, member, unfinished)
             try:
                 os.rename(unfinished, target)

@@ -1,5 +1,6 @@
 """The images of one split as samples."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ class ImageDataset:
             ValueError: an image cannot be read; the message names it.
         """
         if len(self.images) * self.channels * self.transform.resize_size**2 < MEMORY_BYTES:
-            numbers = track(range(len(self.images)), "Reading images", transient=True)
+            numbers = track(range(len(self.images)), "Reading images", transient=True, disable=not sys.stdout.isatty())
             self.memory = [self._read(number) for number in numbers]
 
     def __len__(self) -> int:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ def unreadable(root: Path, images: list[ImageFile], channels: int, cache: Path) 
     memory = cache / "verified" / f"{name}.json"
     known: dict[str, list[Any]] = json.loads(memory.read_text()) if memory.is_file() else {}
     found: dict[str, list[Any]] = {}
-    for image in track(images, "Checking images", transient=True):
+    for image in track(images, "Checking images", transient=True, disable=not sys.stdout.isatty()):
         file = root / image.path
         signature = [image.size, file.stat().st_mtime_ns]
         before = known.get(image.path)

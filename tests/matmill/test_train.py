@@ -108,6 +108,27 @@ def test_a_run_directory_is_one_run(tmp_path, tiny, override, message):
     assert json.loads((tmp_path / "out" / "status.json").read_text())["status"] == "finished"
 
 
+def test_a_damaged_checkpoint_is_set_aside(tmp_path, tiny):
+    """Resuming goes on from the newest intact checkpoint, says so, and ends as if nothing had been damaged."""
+    words = change(tiny, "checkpoint.every_steps=1", "schedule=constant")
+    assert run(tmp_path, *change(words, "run_dir=whole", "trainer.max_steps=6")).status == 0
+    assert run(tmp_path, *words).status == 0
+    newest = tmp_path / "out" / "checkpoints" / "step-00000004"
+    [path] = newest.glob("*.distcp")
+    path.write_bytes(path.read_bytes()[:-100])
+    result = run(tmp_path, *change(words, "trainer.max_steps=6"))
+    assert result.status == 0, result.err
+    assert "step-00000004 is damaged" in result.err
+    assert "continues after step 3 of 6" in result.err
+    losses = [json.loads((tmp_path / name / "summary.json").read_text())["val_loss"] for name in ("whole", "out")]
+    assert losses[0] == losses[1]
+    newest = tmp_path / "out" / "checkpoints" / "step-00000006"
+    (newest / "meta.pt").write_bytes(b"")
+    refused = run(tmp_path, "evaluate", "run=out", "checkpoint=latest")
+    assert refused.status == 2
+    assert "step-00000006 is damaged: meta.pt" in refused.err
+
+
 def test_a_busy_directory_is_refused(tmp_path, tiny):
     """Two processes never train in one directory."""
     (tmp_path / "out").mkdir()

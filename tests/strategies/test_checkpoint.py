@@ -102,3 +102,20 @@ def test_a_planted_payload_is_refused(tmp_path, where):
     with pytest.raises(pickle.UnpicklingError):
         load(tmp_path / "step-1")
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("damage", ["flipped", "shorter", "missing"])
+def test_damage_is_found_and_named(tmp_path, damage):
+    """A flipped bit, a truncated or a missing file of a checkpoint is named; an intact one passes."""
+    save(tmp_path / "step-1", *trained(0))
+    ckpt.verify(tmp_path / "step-1")
+    [path] = (tmp_path / "step-1").glob("*.distcp")
+    content = path.read_bytes()
+    middle = len(content) // 2
+    path.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+    if damage == "shorter":
+        path.write_bytes(content[:-1])
+    if damage == "missing":
+        path.unlink()
+    with pytest.raises(ValueError, match=rf"step-1 is damaged: {path.name}"):
+        ckpt.verify(tmp_path / "step-1")
