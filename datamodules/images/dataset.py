@@ -66,4 +66,8 @@ class ImageDataset:
         return batch | {"targets": torch.full_like(batch["targets"], IGNORED), "units": 0}
 
     def _read(self, index: int) -> Tensor:
-        return self.transform.resize(decode(self.root / self.images[index].path, self.channels))
+        try:
+            image = decode(self.root / self.images[index].path, self.channels)
+        except ValueError as error:
+            raise ValueError(f"{error}; remove it or set data.on_bad=skip") from error
+        return self.transform.resize(image)

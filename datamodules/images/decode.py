@@ -33,7 +33,7 @@ def decode(path: Path, channels: int) -> Tensor:
         raise
     except Exception as error:  # damaged files raise all kinds: OSError, SyntaxError, struct.error, IndexError, ...
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(f"cannot read image {path}: {reason}; remove it or set data.on_bad=skip") from error
+        raise ValueError(f"cannot read image {path}: {reason}") from error
     tensor = torch.from_numpy(pixels)
     return tensor.permute(2, 0, 1).contiguous() if channels == 3 else tensor.unsqueeze(0)
 
