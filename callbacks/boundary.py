@@ -51,6 +51,7 @@ class Boundary(L.Callback):
         self.save_every_steps = save_every_steps
         self.monitor, self.mode = monitor, mode
         self.best: float | None = None
+        self.best_step: int | None = None
         self.owed = False
         self.signal = 0
         self.clock = PhaseClock()
@@ -76,6 +77,7 @@ class Boundary(L.Callback):
         if self.owed:
             self._evaluate(trainer)
             self._judge(trainer)
+        self._mark_best(trainer)  # a kill can have come between the save and the mark
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
         step = trainer.global_step
@@ -83,23 +85,23 @@ class Boundary(L.Callback):
         evaluate = last or (self.validate_every_steps is not None and step % self.validate_every_steps == 0)
         self.owed = evaluate
         self._leave_if_asked(trainer)
+        improved = False
         if evaluate:
             self._evaluate(trainer)
+            improved = self._judge(trainer)
         due = step % self.save_every_steps == 0 if self.save_every_steps else evaluate
-        if due or last:
+        if due or last or improved:
             self._save(trainer)
-        if evaluate:
-            self._judge(trainer)
 
     def on_validation_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
         if self.owed:
             self._leave_if_asked(trainer)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"owed": self.owed, "best": self.best}
+        return {"owed": self.owed, "best": self.best, "best_step": self.best_step}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.owed, self.best = state_dict["owed"], state_dict["best"]
+        self.owed, self.best, self.best_step = (state_dict[name] for name in ("owed", "best", "best_step"))
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         """Write Lightning's loop counters as if exactly the finished steps had been done, whatever the moment."""
@@ -138,20 +140,26 @@ class Boundary(L.Callback):
             return
         with self.clock.phase("checkpoint"):
             trainer.save_checkpoint(path)
+            self._mark_best(trainer)
             if trainer.is_global_zero:
                 self.folder.prune()
             trainer.strategy.barrier()
 
-    def _judge(self, trainer: L.Trainer) -> None:
-        """Keep this step as the best if the monitored metric improved; NaN never does."""
+    def _judge(self, trainer: L.Trainer) -> bool:
+        """Whether the monitored metric is the best so far; NaN never is.
+
+        Comes before the save, so that the checkpoint of this step knows that it is the best.
+        """
         value = float(trainer.callback_metrics.get(self.monitor, math.nan))
-        if not math.isfinite(value):
-            return
-        if self.best is None or (value < self.best if self.mode == "min" else value > self.best):
-            self.best = value
-            self._save(trainer)
-            if trainer.is_global_zero:
-                self.folder.set_best(trainer.global_step)
+        best = self.best
+        if not math.isfinite(value) or (best is not None and (value >= best if self.mode == "min" else value <= best)):
+            return False
+        self.best, self.best_step = value, trainer.global_step
+        return True
+
+    def _mark_best(self, trainer: L.Trainer) -> None:
+        if trainer.is_global_zero and self.best_step is not None:
+            self.folder.set_best(self.best_step)
 
     def _leave_if_asked(self, trainer: L.Trainer) -> None:
         flag = torch.tensor(self.signal, device=trainer.strategy.root_device)

@@ -41,7 +41,9 @@ class CheckpointFolder:
         return target if target is not None and target.is_dir() else None
 
     def set_best(self, step: int) -> None:
-        """Make `best` name the checkpoint of `step`."""
+        """Make `best` name the checkpoint of `step`, if that is still there."""
+        if not (self.path / self.name(step)).is_dir():
+            return
         temporary = self.path / ".best.tmp"
         temporary.write_text(self.name(step) + "\n")
         os.replace(temporary, self.path / "best")

@@ -22,8 +22,15 @@ from matmill.targets import build, resolve
 
 def quiet_libraries() -> None:
     """Keep libraries' hints about what matmill does on purpose out of the user's terminal."""
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    hints = ("does not have many workers", "`isinstance.treespec, LeafSpec.`", "IterableDataset", "worker processes in")
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    hints = (
+        "It is recommended to use `self.log",
+        "does not have many workers",
+        "`isinstance.treespec, LeafSpec.`",
+        "IterableDataset",
+        "worker processes in",
+    )
     for message in (f".*{hint}.*" for hint in hints):
         warnings.filterwarnings("ignore", message=message)
 

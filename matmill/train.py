@@ -7,6 +7,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from matmill import assemble, summary
+from matmill.errors import ConfigError
 from matmill.run import RunDirectory
 
 
@@ -33,6 +34,8 @@ def run(config: DictConfig) -> int:
     checkpoint = directory.resume_from(config.resume)
     done = int(load_meta(checkpoint)["global_step"]) if checkpoint else 0
     if done >= max_steps and main_process:
+        if directory.checkpoints.latest() is None:
+            raise ConfigError(f"resume={config.resume} has {done} steps behind it, trainer.max_steps={max_steps}")
         if directory.status.get("status") != "finished":
             _finish_late(directory, done)
         _say(f"{config.run_dir} is finished: {done} of {max_steps} steps are done. To go on, raise trainer.max_steps.")

@@ -54,6 +54,7 @@ def test_nan_is_never_the_best(tmp_path):
         trainer = SimpleNamespace(
             callback_metrics={"val/loss": torch.tensor(value)}, global_step=step, is_global_zero=True
         )
-        boundary._judge(trainer)  # type: ignore[arg-type]
+        boundary._judge(trainer)
+        boundary._mark_best(trainer)
     assert boundary.best == 1.0
     assert boundary.folder.best() == tmp_path / "step-00000003"

@@ -123,3 +123,31 @@ def test_checkpoint_folder_stays_small(tmp_path: Path):
     names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     best = (tmp_path / "checkpoints" / "best").read_text().strip()
     assert set(names) == {"best", best, "step-00000011", "step-00000012"}
+
+
+def test_a_kill_right_after_a_save_does_not_change_which_step_is_best(tmp_path: Path):
+    """The best step stands in the checkpoint itself: killed between save and mark, `best` is as it would have been."""
+    from callbacks.boundary import Boundary
+
+    assert in_child(lambda: train(tmp_path / "straight", save_every=3)) == 0
+    mark = Boundary._mark_best
+
+    def killed() -> None:
+        def dying(self, trainer):
+            if trainer.global_step == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+            mark(self, trainer)
+
+        Boundary._mark_best = dying
+        train(tmp_path / "killed", save_every=3)
+
+    def kill_at_start() -> None:
+        train(tmp_path / "killed", save_every=3, act=kill_at(4, "step"))
+
+    assert in_child(killed) == -signal.SIGKILL
+    assert not (tmp_path / "killed" / "checkpoints" / "best").exists()
+    assert in_child(kill_at_start) == -signal.SIGKILL
+    assert (tmp_path / "killed" / "checkpoints" / "best").read_text().strip() == "step-00000003"
+    assert in_child(lambda: train(tmp_path / "killed", save_every=3)) == 0
+    best = [(tmp_path / name / "checkpoints" / "best").read_text() for name in ("straight", "killed")]
+    assert best[0] == best[1]
