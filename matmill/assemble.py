@@ -124,7 +124,7 @@ def build_trainer(config: DictConfig, max_steps: int, boundary: Boundary) -> L.T
     devices = config.devices if config.devices != "auto" else max(1, torch.cuda.device_count())
     if config.strategy._target_ == "strategies.SingleDevice" and devices != 1:
         raise ConfigError(f"devices={devices} needs a strategy over several devices, such as strategy=ddp")
-    callbacks = [build(node, allow) for node in (config.callbacks or {}).values() if node is not None]
+    callbacks = [build(node, allow) for node in (config.get("callbacks") or {}).values() if node is not None]
     # The order matters: everybody has seen the step before it is logged, and it is logged before it is saved.
     ours = [MetricsLog(every_steps=config.trainer.log_every_steps), boundary]
     device = "cuda:0" if device_type == "cuda" else "cpu"
@@ -142,7 +142,7 @@ def build_trainer(config: DictConfig, max_steps: int, boundary: Boundary) -> L.T
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        logger=[build(node, allow) for node in (config.logger or {}).values() if node is not None],
+        logger=[build(node, allow) for node in (config.get("logger") or {}).values() if node is not None],
         log_every_n_steps=config.trainer.log_every_steps,
         callbacks=[*callbacks, *ours],
         default_root_dir=config.run_dir,

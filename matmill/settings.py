@@ -38,7 +38,7 @@ class Hardware:
     peak_flops: Annotated[float, Gt(0)] | None
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Train:
     """The root of ``conf/train.yaml``."""
 
@@ -51,8 +51,8 @@ class Train:
     hardware: Hardware
     trainer: Trainer
     checkpoint: Checkpoint
-    callbacks: dict[str, Target | None] | None
-    logger: dict[str, Target | None] | None
+    callbacks: dict[str, Target | None] | None = None
+    logger: dict[str, Target | None] | None = None
     run_name: Annotated[str, MinLen(1)] | int
     run_dir: Annotated[str, MinLen(1)]
     sweep_dir: Annotated[str, MinLen(1)]
@@ -65,7 +65,7 @@ class Train:
     debug: bool
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Bench(Train):
     """The root of ``conf/bench.yaml``: a training config and how to measure it."""
 
