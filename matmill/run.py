@@ -105,14 +105,24 @@ class RunDirectory:
         return found
 
     def _newest_intact(self) -> Path | None:
-        """The newest checkpoint that is as it was written; damaged ones are set aside, with a warning."""
-        while (newest := self.checkpoints.latest()) is not None:
+        """The newest checkpoint that is as it was written; damaged ones after it are set aside, with a warning.
+
+        Raises:
+            ConfigError: there are checkpoints, but none is intact: nothing is renamed, and the run does not start anew.
+        """
+        damaged: list[tuple[Path, ConfigError]] = []
+        for checkpoint in reversed(self.checkpoints.all()):
             try:
-                _verify(newest)
-                return newest
+                _verify(checkpoint)
             except ConfigError as error:
-                aside = self.checkpoints.set_aside(newest)
-                print(f"{error}; it is now {aside.name}, going on from the one before", file=sys.stderr)
+                damaged.append((checkpoint, error))
+                continue
+            for path, reason in damaged:
+                aside = self.checkpoints.set_aside(path)
+                print(f"{reason}; it is now {aside.name}, going on from {checkpoint.name}", file=sys.stderr)
+            return checkpoint
+        if damaged:
+            raise ConfigError(f"{damaged[0][1]}; no checkpoint of this run is intact: choose another run_dir")
         return None
 
 

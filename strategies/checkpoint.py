@@ -62,7 +62,10 @@ def save(directory: Path, tensors: Mapping[str, Any], meta: Mapping[str, Any]) -
     with warnings.catch_warnings():
         # torch says that it runs in a single process, which is what was asked for.
         warnings.filterwarnings("ignore", message=".*torch.distributed is.*")
-        dcp.save(dict(tensors), storage_writer=dcp.FileSystemWriter(fresh), no_dist=not dist.is_initialized())
+        try:
+            dcp.save(dict(tensors), storage_writer=dcp.FileSystemWriter(fresh), no_dist=not dist.is_initialized())
+        except CheckpointException as error:  # not an Exception, so nobody else would catch it
+            raise OSError(f"cannot write checkpoint {directory}; is the disk full?") from error
     if first:
         with (fresh / META).open("wb") as file:
             torch.save(dict(meta), file)
@@ -86,7 +89,7 @@ def verify(directory: Path) -> None:
     """
     try:
         manifest = json.loads((directory / MANIFEST).read_text())
-    except (OSError, ValueError) as error:
+    except (FileNotFoundError, ValueError) as error:  # another OSError is the disk's or the network's, not damage
         raise ValueError(f"checkpoint {directory} is damaged: {MANIFEST} cannot be read") from error
     for name, written in manifest.items():
         path = directory / name

@@ -129,6 +129,21 @@ def test_a_damaged_checkpoint_is_set_aside(tmp_path, tiny):
     assert "step-00000006 is damaged: meta.pt" in refused.err
 
 
+def test_a_run_without_an_intact_checkpoint_does_not_start_anew(tmp_path, tiny):
+    """If every checkpoint is damaged nothing is renamed or written over: the user decides."""
+    assert run(tmp_path, *tiny).status == 0
+    metrics = (tmp_path / "out" / "metrics.csv").read_bytes()
+    checkpoints = tmp_path / "out" / "checkpoints"
+    for path in checkpoints.glob("step-*/meta.pt"):
+        path.write_bytes(b"")
+    before = sorted(path.name for path in checkpoints.iterdir())
+    result = run(tmp_path, *change(tiny, "trainer.max_steps=6"))
+    assert result.status == 2
+    assert "no checkpoint of this run is intact" in result.err
+    assert sorted(path.name for path in checkpoints.iterdir()) == before
+    assert (tmp_path / "out" / "metrics.csv").read_bytes() == metrics
+
+
 def test_a_busy_directory_is_refused(tmp_path, tiny):
     """Two processes never train in one directory."""
     (tmp_path / "out").mkdir()
