@@ -10,6 +10,7 @@ import lightning.pytorch as L
 import torch
 import torch.distributed as dist
 from annotated_types import Gt
+from lightning.pytorch.utilities import rank_zero_warn
 
 from callbacks.checkpoints import CheckpointFolder
 from utilization.clock import PhaseClock
@@ -150,6 +151,9 @@ class Boundary(L.Callback):
 
         Comes before the save, so that the checkpoint of this step knows that it is the best.
         """
+        if self.monitor not in trainer.callback_metrics and trainer.callback_metrics:
+            known = ", ".join(sorted(trainer.callback_metrics))
+            rank_zero_warn(f"checkpoint.monitor={self.monitor} is no metric of this run, so no step is best: {known}")
         value = float(trainer.callback_metrics.get(self.monitor, math.nan))
         best = self.best
         if not math.isfinite(value) or (best is not None and (value >= best if self.mode == "min" else value <= best)):

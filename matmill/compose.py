@@ -139,7 +139,11 @@ def _composition_message(error: Exception, config_name: str, parsed: Sequence[Ov
         listed = f"; options: {', '.join(options)}" if options else ""
         return f"{group}={option}: no such option{did_you_mean(option, options)}{listed}"
     if "Config group override must be" in str(error):
-        wrong = next((o.input_line for o in parsed if not isinstance(o.value(), str | list)), "")
+        wrong = next(
+            o.input_line
+            for o in parsed
+            if o.key_or_group in loader.list_groups("") and not isinstance(o.value(), str | list)
+        )
         return f"{wrong}: a group takes the name of an option, or a list of names"
     if "No match in the defaults list" in str(error):
         for override in parsed:

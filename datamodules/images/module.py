@@ -54,8 +54,7 @@ class ImageData(WindowDataModule):
             flip: mirror half of the training images.
             colour_shift: standard deviation of the random shift along ImageNet's principal colours (0.1 in
                 Krizhevsky et al. 2012; 0: none).
-            ten_crop: evaluate four corners, the centre and their mirror images, and average the
-                probabilities.
+            ten_crop: evaluate four corners, the centre and their mirror images, and average the probabilities.
             mean: of each channel in 0..1, subtracted; None means ImageNet's.
             std: of each channel, divided by; None means ImageNet's.
             on_bad: what to do with files that are no whole image. `error` stops with the path, `skip` decodes

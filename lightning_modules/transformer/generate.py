@@ -69,15 +69,14 @@ def generate(
 ) -> Iterator[list[int | None]]:
     """Continues each of `prompts` (token ids, of any lengths); yields one new token per prompt at a time.
 
-    `temperature` 0 takes the most probable token. A prompt is finished, and yields None from then on, when it
-    produced `stop_id` (which is not yielded) or has filled `network.max_sequence_length`: the window does not
-    slide. Ends when all are finished or after `max_new_tokens`. A prompt's most probable continuation does
-    not depend on its companions. Puts the network in evaluation mode.
+    `temperature` 0 takes the most probable token. A prompt is finished, and yields None from then on, when it produced
+    `stop_id` (which is not yielded) or has filled `network.max_sequence_length`: the window does not slide. Ends when
+    all are finished or after `max_new_tokens`. A prompt's most probable continuation does not depend on its companions.
 
     Raises ValueError, at the first step, for an empty or too long prompt or a setting out of range.
     """
     _check(network, prompts, temperature, top_k, top_p)
-    network.eval()
+    network.eval()  # stays so: dropout has no place in what follows
     weight, room = network.embedding.weight, network.max_sequence_length
     generator = torch.Generator(weight.device).manual_seed(seed)
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=weight.device)

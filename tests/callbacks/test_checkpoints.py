@@ -4,6 +4,7 @@ import math
 import shutil
 from types import SimpleNamespace
 
+import pytest
 import torch
 
 from callbacks.boundary import Boundary
@@ -58,3 +59,11 @@ def test_nan_is_never_the_best(tmp_path):
         boundary._mark_best(trainer)
     assert boundary.best == 1.0
     assert boundary.folder.best() == tmp_path / "step-00000003"
+
+
+def test_a_monitor_that_does_not_exist_is_named(tmp_path):
+    """A misspelt metric is warned about with those that exist, instead of never marking a best step in silence."""
+    boundary = Boundary(directory=str(tmp_path), validate_every_steps=1, monitor="val/los")
+    trainer = SimpleNamespace(callback_metrics={"val/loss": torch.tensor(1.0)}, global_step=1, is_global_zero=True)
+    with pytest.warns(UserWarning, match=r"checkpoint\.monitor=val/los is no metric .*: val/loss"):
+        assert not boundary._judge(trainer)
