@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch.utils.data import Sampler
 
-ORDER, AUGMENT, INIT, DROPOUT = 1, 3, 4, 5
+ORDER, AUGMENT, INIT, DROPOUT, ROUNDING = 1, 3, 4, 5, 6
 """First argument after the seed in `mix`: separates the streams, so that no two uses of randomness meet."""
 
 _MASK = 2**64 - 1

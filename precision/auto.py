@@ -1,0 +1,20 @@
+"""The fastest number format in which a device needs no emulation and a run no care."""
+
+import torch
+
+from precision.base import NumberFormat
+from precision.bf16 import BF16Mixed
+from precision.plain import FP32
+
+
+def auto(*, device_type: str = "cpu") -> NumberFormat:
+    """BF16Mixed where the hardware multiplies bfloat16 natively, FP32 elsewhere.
+
+    A CPU without AMX or AVX512-BF16 instructions emulates bfloat16 and is tens of times slower in it than in float32;
+    CUDA devices have it from compute capability 8.0.
+    """
+    if device_type == "cuda":
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        native = torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
+    return BF16Mixed(device_type=device_type) if native else FP32(device_type=device_type)
