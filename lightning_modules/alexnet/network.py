@@ -1,6 +1,6 @@
 """AlexNet as published: two towers, local response normalisation, overlapping pooling."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch.nn.functional as F
 from annotated_types import Ge, Gt, Lt
@@ -8,6 +8,9 @@ from torch import Tensor, nn
 
 from lightning_modules.alexnet.input_stage import POSITIONS, input_stage
 from lightning_modules.alexnet.local_response_norm import LocalResponseNorm
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor.parallel import ParallelStyle
 
 TOWER_CHANNELS = (48, 128, 192, 128)
 """Channels of one tower after conv1, conv2, conv3 and conv4, conv5 (section 3.5 and figure 2)."""
@@ -23,10 +26,9 @@ class TowerConv2d(nn.Conv2d):
     tower's filters applied to one tower's channels are one group.
     """
 
-    def forward(self, input: Tensor) -> Tensor:
-        """Convolve `input` (B, C, H, W)."""
-        groups = input.shape[1] // self.weight.shape[1]
-        return F.conv2d(input, self.weight, self.bias, self.stride, self.padding, self.dilation, groups)
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        groups = input.shape[1] // weight.shape[1]
+        return F.conv2d(input, weight, bias, self.stride, self.padding, self.dilation, groups)
 
 
 class AlexNet(nn.Module):
@@ -101,6 +103,17 @@ class AlexNet(nn.Module):
                 nn.init.normal_(layer.weight, std=0.01)
             else:
                 nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+
+    def tensor_parallel_plan(self, size: int) -> "dict[str, ParallelStyle]":
+        """How the layers are split over `size` devices, for `parallelize_module`: one tower on each of two.
+
+        Raises:
+            ValueError: `size` is not 1 or 2, or `hidden_size` is odd.
+        """
+        # Here, because it takes a second to import and most runs have no use for it.
+        from lightning_modules.alexnet.tensor_parallel import tensor_parallel_plan
+
+        return tensor_parallel_plan(self, size)
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits (B, num_classes) of normalised `images` (B, in_channels, image_size, image_size).

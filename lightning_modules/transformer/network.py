@@ -4,7 +4,7 @@ It knows nothing of devices, number formats, sharding, compilation or recomputat
 outside.
 """
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 from annotated_types import Ge, Gt, Lt
@@ -16,6 +16,9 @@ from lightning_modules.transformer.cache import KeyValueCache
 from lightning_modules.transformer.head import Head, TiedHead
 from lightning_modules.transformer.norm import RMSNorm
 from lightning_modules.transformer.rope import Rope
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor.parallel import ParallelStyle
 
 INIT_STD = 0.02
 """Standard deviation of initial weights (Radford et al. 2019; also Llama's in Hugging Face)."""
@@ -115,6 +118,16 @@ class Transformer(nn.Module):
             else:
                 branch_end = name.endswith(("attention.output.weight", "feed_forward.down.weight"))
                 parameter.normal_(0.0, residual_std if branch_end else INIT_STD)
+
+    def tensor_parallel_plan(self, size: int) -> "dict[str, ParallelStyle]":
+        """How the modules are split over `size` devices, for `parallelize_module`; see `tensor_parallel.py`.
+
+        Raises ValueError, naming the keys, when the heads or the feed-forward width do not divide evenly.
+        """
+        # Here, because it takes a second to import and most runs have no use for it.
+        from lightning_modules.transformer.tensor_parallel import tensor_parallel_plan
+
+        return tensor_parallel_plan(self, size)
 
     def hidden(self, tokens: Tensor, documents: Tensor | None = None, cache: KeyValueCache | None = None) -> Tensor:
         """Tokens (B, T) to the final normed hidden states (B, T, D); arguments as in `forward`."""

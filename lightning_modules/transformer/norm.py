@@ -19,6 +19,11 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(dimension))
 
     def forward(self, x: Tensor) -> Tensor:
-        device = x.device.type
-        normed = F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)
-        return normed.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else normed
+        return rms_norm(x, self.weight, self.eps)
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """As `RMSNorm` with this weight (D,)."""
+    device = x.device.type
+    normed = F.rms_norm(x, weight.shape, weight.to(x.dtype), eps)
+    return normed.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else normed

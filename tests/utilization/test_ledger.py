@@ -92,6 +92,19 @@ def test_extending_a_finished_run_is_no_interruption() -> None:
     assert goodput(events, now=99.0).goodput == 1
 
 
+def test_a_save_that_completes_late_moves_no_time() -> None:
+    """A checkpoint that is complete only after the run has failed leaves the account as it is."""
+    events = [
+        event("start", 0.0, step=0),
+        event("step", 10.0, step=10, seconds=10.0),
+        event("failure", 10.0, step=10, error="RuntimeError"),
+        event("stop", 10.0, step=10, seconds=0.0, status="failed"),
+    ]
+    late = [*events, event("save", 14.0, step=10)]
+    assert goodput(late, now=30.0) == goodput(events, now=30.0)
+    assert goodput(late, now=30.0).lost == {"waiting": 20}
+
+
 def test_empty_ledger() -> None:
     """Nothing recorded is no division by zero."""
     assert goodput([], now=3.0).goodput == 0
