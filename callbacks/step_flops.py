@@ -5,7 +5,7 @@ from typing import Any
 import lightning.pytorch as L
 import torch
 from lightning.pytorch.utilities import rank_zero_warn
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from utilization.flops import FlopCount, count_training_flops
@@ -16,14 +16,25 @@ def shapes_of(micro_batch: Any) -> Any:
     return tree_map(lambda x: torch.empty_like(x, device="meta") if isinstance(x, Tensor) else x, micro_batch)
 
 
-def count_step_flops(module: L.LightningModule, micro_batch: Any) -> FlopCount | None:
-    """FLOPs of a micro-batch by the module's `build_network` and `network_loss`, or a warning and None."""
+def count_step_flops(module: L.LightningModule, micro_batch: Any, strategy: Any = None) -> FlopCount | None:
+    """FLOPs of a micro-batch by the module's `build_network` and `network_loss`, or a warning and None.
+
+    What the strategy recomputes counts as executed, not as model FLOPs.
+    """
     build, loss = getattr(module, "build_network", None), getattr(module, "network_loss", None)
+    recompute = getattr(strategy, "recompute_in", None)
     if build is None or loss is None:
         rank_zero_warn(f"{type(module).__name__} has no build_network and network_loss to count FLOPs by: no MFU")
         return None
+
+    def build_as_it_runs() -> nn.Module:
+        network: nn.Module = build()
+        if recompute is not None:
+            recompute(network)
+        return network
+
     try:
-        count = count_training_flops(build, loss, micro_batch)
+        count = count_training_flops(build_as_it_runs, loss, micro_batch)
     except Exception as error:  # a user's network may need real values; that must not end the run
         reason = str(error).partition("\n")[0]
         rank_zero_warn(f"FLOPs cannot be counted ({type(error).__name__}: {reason}), so no MFU")

@@ -8,6 +8,7 @@ import lightning.pytorch as L
 import torch
 from annotated_types import Gt
 from lightning.pytorch.utilities import rank_zero_warn
+from torch import Tensor
 
 from callbacks.number_format import number_format
 from callbacks.phases import clock_of, unwatch_actions, watch_actions
@@ -41,7 +42,8 @@ class Utilization(L.Callback):
         self._micro_batch: Any = None  # shapes of the first one, on the meta device
         self._slots_of_count = 0
         self._counted = False
-        self._steps = self._units = self._slots = 0.0
+        self._steps = self._slots = 0.0
+        self._units: Tensor | float = 0.0  # on the device: nobody waits for it between logging steps
         self._open: tuple[int, int] | None = None  # units and slots of this device in the step now running
         self._window = self._steady = Tally()
         self._before_validation: Phase = "other"
@@ -159,11 +161,11 @@ class Utilization(L.Callback):
             return
         units, slots = self._open
         self._open = None
-        world = trainer.world_size
+        shares = getattr(trainer.strategy, "data_parallel_size", trainer.world_size)
         self._steps += 1
         # Devices may hold different shares of a window; the base module knows the sum.
-        self._units += getattr(module, "window_units", units * world)
-        self._slots += slots * world
+        self._units = self._units + getattr(module, "window_units", units * shares)
+        self._slots += slots * shares
         if self._steps == WARM_UP_STEPS:
             _wait_for(trainer.strategy.root_device)
             self._steady = self._tally(trainer)
@@ -171,7 +173,7 @@ class Utilization(L.Callback):
     def _tally(self, trainer: L.Trainer) -> Tally:
         spent = self.clock.totals()
         steps = self._steps / trainer.accumulate_grad_batches
-        return Tally(steps, self._units, self._slots, spent["step"], spent["data_wait"])
+        return Tally(steps, float(self._units), self._slots, spent["step"], spent["data_wait"])
 
     def _shares(self, done: Tally, world: int) -> dict[str, float | None]:
         """Model FLOP/s per device and its share of the peak; HFU counts recomputation and padding as well."""
@@ -193,7 +195,7 @@ class Utilization(L.Callback):
         self._counted = True
         self._slots_of_count = slots_of(self._micro_batch)
         with self.clock.phase("startup"):
-            self.flops = count_step_flops(module, self._micro_batch)
+            self.flops = count_step_flops(module, self._micro_batch, trainer.strategy)
 
 
 def _wait_for(device: torch.device) -> None:

@@ -120,9 +120,7 @@ class WindowDataModule(L.LightningDataModule):
         """Windows from the Trainer's global step (already restored when Lightning asks) up to the last step."""
         trainer = self.trainer
         assert trainer is not None
-        sampler = WindowSampler(
-            self.order, trainer.global_step, self.max_steps, trainer.global_rank, trainer.world_size
-        )
+        sampler = WindowSampler(self.order, trainer.global_step, self.max_steps, *_share(trainer))
         return DataLoader(
             cast("Dataset[list[MicroBatch]]", WindowDataset(self.train_set)),
             batch_sampler=sampler,
@@ -138,7 +136,7 @@ class WindowDataModule(L.LightningDataModule):
         assert trainer is not None
         micro = self.eval_micro_batch_size
         order = SampleOrder(len(self.val_set), max(len(self.val_set), micro), micro, self.seed, shuffle=False)
-        share = order.share(0, trainer.global_rank, trainer.world_size)
+        share = order.share(0, *_share(trainer))
         return DataLoader(
             cast("Dataset[list[MicroBatch]]", WindowDataset(self.val_set)),
             batch_sampler=[[key] for key in share],
@@ -167,3 +165,10 @@ class WindowDataModule(L.LightningDataModule):
                     f"cannot resume: data {name} is {now} but was {state[name]} in the checkpoint; "
                     "use the former data settings or another run_dir"
                 )
+
+
+def _share(trainer: L.Trainer) -> tuple[int, int]:
+    """Which share of the data this process takes, of how many: not one for each process if some split tensors."""
+    strategy = trainer.strategy
+    rank = getattr(strategy, "data_parallel_rank", trainer.global_rank)
+    return rank, getattr(strategy, "data_parallel_size", trainer.world_size)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from datamodules.order import DROPOUT, INIT, reseed
+from datamodules.order import DROPOUT, INIT, ROUNDING, reseed
 from lightning_modules.decay import decay_groups
 from lightning_modules.schedules import Plateau, Schedule, scheduler
 
@@ -54,7 +54,7 @@ class WindowModule(L.LightningModule):
         self.network: Any = None
         self.step_metrics: dict[str, Tensor | float] = {}
         self.val_metrics: dict[str, float] = {}
-        self.window_units: float = 0
+        self.window_units: Tensor | float = 0.0
         self._sums: dict[str, Tensor | float] = {}
 
     # What a subclass says
@@ -120,23 +120,39 @@ class WindowModule(L.LightningModule):
     def training_step(self, window: Window, batch_idx: int) -> None:
         """One optimizer step over the window's micro-batches."""
         optimizer: Any = self.optimizers()
-        world = self.trainer.world_size
-        units = self.over_devices(float(sum(batch["units"] for batch in window)))
-        loss = torch.zeros((), device=self.device)
+        # A tensor, so that nobody waits for the device to learn how many predictions the other devices have.
+        units = self._sum_over_data(float(sum(batch["units"] for batch in window)))
+        loss = torch.zeros((), device=self._root_device)
         optimizer.zero_grad()
         for number, batch in enumerate(window):
-            reseed(self.device, self.seed, DROPOUT, batch["step"], batch["micro"])
+            reseed(self._root_device, self.seed, DROPOUT, batch["step"], batch["micro"])
             with nullcontext() if number == len(window) - 1 else self._without_gradient_sync():
                 part = self.network_loss(self.network, batch)
-                # Strategies average gradients over devices: times the world size makes it a sum.
-                self.manual_backward(part * (world / units))
+                # Strategies average gradients over shares of the data: times their number makes it a sum.
+                self.manual_backward(part * (self._data_parallel_size / units).float())
             loss += part.detach()
         self.window_units = units
         self.step_metrics = {"train/loss": loss / units, "train/learning_rate": optimizer.param_groups[0]["lr"]}
-        if self.gradient_clip_norm is not None:
-            norm = nn.utils.clip_grad_norm_(self.network.parameters(), self.gradient_clip_norm)
+        self._update(optimizer, window[0]["step"])
+
+    def _update(self, optimizer: Any, step: int) -> None:
+        """Clip, step the optimizer and the schedule; a precision with loss scaling may skip both."""
+        precision = self._number_format
+        if precision is not None:
+            precision.unscale(self.network.parameters())
+        if self.gradient_clip_norm is not None or (precision is not None and precision.needs_gradient_norm):
+            norm = self._limit_gradient_norm(self.gradient_clip_norm)
             self.step_metrics["train/gradient_norm"] = norm
+            if precision is not None:
+                precision.judge(norm)
+        reseed(self._root_device, self.seed, ROUNDING, step)  # for optimizers that round stochastically
         optimizer.step()
+        if precision is not None:
+            precision.after_step(self.network)
+            if precision.skipped:
+                # The loss scale was too large; that is no failure of the run, and the schedule has not moved.
+                del self.step_metrics["train/gradient_norm"]
+                return
         following = self.lr_schedulers()
         if following is not None and not isinstance(following, ReduceLROnPlateau):
             following.step()  # type: ignore[union-attr]
@@ -167,15 +183,40 @@ class WindowModule(L.LightningModule):
         row = {name: float(value) for name, value in self.step_metrics.items()}
         if "train/loss" in row:
             row["train/loss"] = self.over_devices(row["train/loss"])
-        return row
+        return row | (self._number_format.metrics() if self._number_format is not None else {})
 
     def over_devices(self, value: float) -> float:
-        """Sum of a number over all devices."""
-        if self.trainer.world_size == 1:
-            return value
-        total = torch.tensor(value, dtype=torch.float64, device=self.device)
-        dist.all_reduce(total)
-        return float(total)
+        """Sum of a number over all shares of the data; devices that split tensors hold the same share."""
+        return float(self._sum_over_data(value))
+
+    # What it asks of precision and strategy; a strategy not matmill's counts every process as a share of the data.
+
+    @property
+    def _number_format(self) -> Any:
+        """matmill's precision plugin, or None for another."""
+        plugin = self.trainer.precision_plugin
+        return plugin if hasattr(plugin, "judge") else None
+
+    @property
+    def _root_device(self) -> torch.device:
+        return self.trainer.strategy.root_device
+
+    @property
+    def _data_parallel_size(self) -> int:
+        return int(getattr(self.trainer.strategy, "data_parallel_size", self.trainer.world_size))
+
+    def _sum_over_data(self, value: float) -> Tensor:
+        total = torch.tensor(value, dtype=torch.float64, device=self._root_device)
+        if self._data_parallel_size > 1:
+            dist.all_reduce(total, group=getattr(self.trainer.strategy, "data_parallel_group", None))
+        return total
+
+    def _limit_gradient_norm(self, max_norm: float | None) -> Tensor:
+        limit = getattr(self.trainer.strategy, "limit_gradient_norm", None)
+        if limit is not None:
+            norm: Tensor = limit(self.network.parameters(), max_norm)
+            return norm
+        return nn.utils.clip_grad_norm_(self.network.parameters(), max_norm or float("inf"))
 
     def _without_gradient_sync(self) -> AbstractContextManager[Any]:
         block = getattr(self.trainer.strategy, "block_backward_sync", None)

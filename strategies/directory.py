@@ -1,6 +1,6 @@
-"""What matmill adds to a Lightning strategy: its checkpoint format and the placing of networks."""
+"""What matmill adds to a Lightning strategy: its checkpoint format, the placing of networks, and data parallelism."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,17 +8,21 @@ import lightning.pytorch as L
 import torch
 from lightning.pytorch.core.optimizer import LightningOptimizer
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy, Strategy
-from torch import nn
+from torch import Tensor, nn
+from torch.distributed import ProcessGroup
 from torch.optim import Optimizer
 
 from strategies import checkpoint as ckpt
-from strategies.place import place
+from strategies.gradient_norm import limit_gradient_norm
+from strategies.place import Placement, blocks_of, place
+from strategies.recompute import Recompute, recompute_blocks
 
 
 class DirectoryCheckpoints(Strategy):
     """Mixin: saves and loads directory checkpoints after set-up, in place, into the model and its optimizers."""
 
     compile: bool = False
+    recompute: Recompute = "none"
 
     @property
     def restore_checkpoint_after_setup(self) -> bool:
@@ -30,9 +34,45 @@ class DirectoryCheckpoints(Strategy):
         """`load_checkpoint` has restored the optimizers already."""
         return False
 
+    @property
+    def placement(self) -> Placement:
+        """How networks are laid over this strategy's devices."""
+        return Placement(self.root_device, recompute=self.recompute, compile=self.compile)
+
+    def check_network(self, network: nn.Module) -> None:
+        """Raise ValueError unless a network (it may be on the meta device) offers what this strategy needs."""
+        if self.compile or self.recompute != "none":
+            blocks_of(network, "strategy.compile" if self.compile else "strategy.activation_checkpointing")
+
     def place(self, network: nn.Module, initialise: Callable[[nn.Module], None]) -> None:
         """Transform, materialise and initialise a network built on the meta device."""
-        place(network, self.root_device, initialise, self.compile)
+        place(network, self.precision_plugin, initialise, self.placement)
+
+    def recompute_in(self, network: nn.Module) -> None:
+        """Apply only the activation checkpointing, to a network that is built to count what it costs."""
+        if self.recompute != "none":
+            recompute_blocks(list(network.blocks), self.recompute)  # type: ignore[arg-type]
+
+    # Who sees which data: processes that differ in tensor parallelism alone see the same.
+
+    @property
+    def data_parallel_size(self) -> int:
+        """Number of different shares of a global batch."""
+        return int(self._module.trainer.world_size)
+
+    @property
+    def data_parallel_rank(self) -> int:
+        """Which of them this process takes."""
+        return int(self._module.trainer.global_rank)
+
+    @property
+    def data_parallel_group(self) -> ProcessGroup | None:
+        """The processes that hold one share each; None means all."""
+        return None
+
+    def limit_gradient_norm(self, parameters: Iterable[nn.Parameter], max_norm: float | None) -> Tensor:
+        """The norm of all gradients over all devices, a scalar on the device; above `max_norm` scales them down."""
+        return limit_gradient_norm(parameters, max_norm, self.root_device)
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
         """Parameters and buffers by name."""
@@ -44,7 +84,11 @@ class DirectoryCheckpoints(Strategy):
         return ckpt.optimizer_state(self._module, plain)
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
-        """Write a fresh checkpoint directory from Lightning's checkpoint dictionary."""
+        """Write a fresh checkpoint directory from Lightning's checkpoint dictionary.
+
+        `storage_options`: what writes it, called as `checkpoint.save` is, such as `AsyncWriter.write`; None: at once.
+        """
+        write = ckpt.save if storage_options is None else storage_options
         meta = dict(checkpoint)
         tensors = {f"model.{name}": value for name, value in meta.pop("state_dict").items()}
         meta["optimizers"] = []
@@ -52,7 +96,7 @@ class DirectoryCheckpoints(Strategy):
             parts, rest = ckpt.split_tensors(state)
             tensors |= {f"optimizer_{number}.{name}": value for name, value in parts.items()}
             meta["optimizers"].append(rest)
-        ckpt.save(Path(filepath), tensors, meta)
+        write(Path(filepath), tensors, meta)
 
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
         """Load tensors in place and return the rest."""
@@ -81,10 +125,12 @@ class SingleDevice(DirectoryCheckpoints, SingleDeviceStrategy):
 
     name = "single"
 
-    def __init__(self, *, device: str = "cpu", compile: bool = False) -> None:
+    def __init__(
+        self, *, device: str = "cpu", activation_checkpointing: Recompute = "none", compile: bool = False
+    ) -> None:
         """`device`: cpu or cuda:0; `compile`: compile the network's blocks with torch.compile."""
         super().__init__(device=torch.device(device))
-        self.compile = compile
+        self.recompute, self.compile = activation_checkpointing, compile
 
 
 class DataParallel(DirectoryCheckpoints, DDPStrategy):
@@ -92,7 +138,7 @@ class DataParallel(DirectoryCheckpoints, DDPStrategy):
 
     name = "ddp"
 
-    def __init__(self, *, compile: bool = False) -> None:
+    def __init__(self, *, activation_checkpointing: Recompute = "none", compile: bool = False) -> None:
         """`compile`: compile the network's blocks with torch.compile."""
         super().__init__()
-        self.compile = compile
+        self.recompute, self.compile = activation_checkpointing, compile

@@ -2,12 +2,18 @@
 
 import os
 import pickle
+from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 
 from strategies import checkpoint as ckpt
+from tests.gloo import in_group
 
 
 def trained(seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -119,3 +125,124 @@ def test_damage_is_found_and_named(tmp_path, damage):
         path.unlink()
     with pytest.raises(ValueError, match=rf"step-1 is damaged: {path.name}"):
         ckpt.verify(tmp_path / "step-1")
+
+
+class Uneven(nn.Module):
+    """Over two processes every kind of shard: 3 rows (2 and 1), 1 row (1 and none), 8 rows (4 and 4), and a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(5, 3), nn.Linear(3, 1), nn.Linear(1, 8))
+        self.register_buffer("scale", torch.ones(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
+def uneven(seed: int, sharded: bool, dtype: torch.dtype = torch.float32) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """The network and AdamW, both before their first step."""
+    torch.manual_seed(seed)
+    model = Uneven().to(dtype)
+    if sharded:
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        for layer in model.layers:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+    return model, torch.optim.AdamW(model.parameters(), lr=0.1 * (seed + 1))
+
+
+def go_on(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """One step on the same samples in every process."""
+    dtype = next(model.parameters()).dtype
+    model(torch.linspace(-1, 1, 20).reshape(4, 5).to(dtype)).pow(2).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def everything(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """All tensors of model and optimizer, whole."""
+    named = ckpt.model_state(model) | ckpt.split_tensors(ckpt.optimizer_state(model, optimizer))[0]
+    return {name: t.full_tensor() if isinstance(t, DTensor) else t.clone() for name, t in named.items()}
+
+
+def with_next_step(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """Everything, now and after one step more."""
+    now = everything(model, optimizer)
+    go_on(model, optimizer)
+    return now | {f"after.{name}": tensor for name, tensor in everything(model, optimizer).items()}
+
+
+def resumed(directory: Path, sharded: bool, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """`with_next_step` of another initialisation into which a checkpoint is loaded."""
+    model, optimizer = uneven(1, sharded, dtype)
+    ckpt.load_model(directory, model)
+    ckpt.load_optimizer(directory, 0, model, optimizer, ckpt.load_meta(directory))
+    return with_next_step(model, optimizer)
+
+
+def sharded_saves_and_loads(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
+    """Two processes: save what they have trained, load it again, and what one process has saved."""
+    found = {}
+    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        model, optimizer = uneven(0, True, dtype)
+        go_on(model, optimizer)
+        with torch.no_grad():
+            model(torch.ones(1, 5, dtype=dtype))  # leaves whole parameters behind, as an evaluation does
+        save(folder / f"sharded-{name}", model, optimizer)
+        found[f"trained {name}"] = with_next_step(model, optimizer)
+        found[f"2 to 2 {name}"] = resumed(folder / f"sharded-{name}", True, dtype)
+        found[f"1 to 2 {name}"] = resumed(folder / f"whole-{name}", True, dtype)
+    model, _ = uneven(0, False)
+    model.layers[0] = nn.Linear(5, 4)
+    fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+    with pytest.raises(ValueError, match=r"model\.layers\.0\.weight has shape \(3, 5\), the model wants \(4, 5\)"):
+        ckpt.load_model(folder / "whole-fp32", model)
+    fp8_saves_and_loads(folder)
+    return found
+
+
+def fp8_saves_and_loads(folder: Path) -> None:
+    """Two processes whose shards are wrapped for being gathered in fp8: plain numbers are stored, and loaded back."""
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+    def build() -> nn.Module:
+        model = nn.Sequential(nn.Linear(16, 32, bias=False))
+        config = Float8LinearConfig(emulate=True, enable_fsdp_float8_all_gather=True)
+        return fully_shard(convert_to_float8_training(model, config=config), mesh=init_device_mesh("cpu", (2,)))
+
+    first, second = build(), build()
+    assert type(first[0].weight.to_local()) is not torch.Tensor
+    state = ckpt.model_state(first)
+    assert type(state["0.weight"].to_local()) is torch.Tensor
+    ckpt.save(folder / "fp8", {f"model.{name}": value for name, value in state.items()}, {})
+    ckpt.load_model(folder / "fp8", second)
+    assert type(second[0].weight.to_local()) is type(first[0].weight.to_local())
+    assert torch.equal(second[0].weight.full_tensor(), first[0].weight.full_tensor())
+
+
+def test_any_mesh_loads_what_another_has_saved(tmp_path):
+    """Two processes with uneven and empty shards, and one: either loads the other's checkpoint, bit for bit."""
+    whole = {}
+    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        model, optimizer = uneven(0, False, dtype)
+        go_on(model, optimizer)
+        save(tmp_path / f"whole-{name}", model, optimizer)
+        whole[name] = with_next_step(model, optimizer)
+    found = in_group(2, sharded_saves_and_loads, tmp_path)[0]
+    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        ckpt.verify(tmp_path / f"sharded-{name}")
+        trained = found[f"trained {name}"]
+        loaded = resumed(tmp_path / f"sharded-{name}", False, dtype)
+        same(trained, loaded)
+        same(trained, found[f"2 to 2 {name}"])
+        same(whole[name], found[f"1 to 2 {name}"])
+
+
+def same(expected: dict[str, torch.Tensor], found: dict[str, torch.Tensor]) -> None:
+    """The 6 parameters, the buffer and the 18 tensors of the optimizer, twice, are equal in all bits.
+
+    The gradients are too: all processes see the same samples, and the mean of two equal numbers is that number.
+    """
+    assert len(expected) == 2 * (7 + 18)
+    for name, tensor in expected.items():
+        assert torch.equal(tensor, found[name]), name
