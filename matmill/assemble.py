@@ -16,8 +16,12 @@ from callbacks.metrics import MetricsLog
 from datamodules.base import WindowDataModule
 from lightning_modules.base import WindowModule
 from lightning_modules.decay import decay_groups
-from matmill.errors import ConfigError, one_line
+from matmill.errors import ConfigError, describe, one_line
+from matmill.group import Launched
+from matmill.launch import Launch
 from matmill.targets import build, resolve
+from strategies.async_writer import AsyncWriter
+from strategies.directory import DirectoryCheckpoints
 
 
 def quiet_libraries() -> None:
@@ -30,6 +34,7 @@ def quiet_libraries() -> None:
         "`isinstance.treespec, LeafSpec.`",
         "IterableDataset",
         "worker processes in",
+        "The `srun` command is available",
     )
     for message in (f".*{hint}.*" for hint in hints):
         warnings.filterwarnings("ignore", message=message)
@@ -43,7 +48,10 @@ def build_data(config: DictConfig) -> Any:
     """
     data = build(config.data, list(config.allow_targets), **_accepted(config, "data", seed=config.seed))
     if isinstance(data, WindowDataModule):
-        data.prepare()
+        try:
+            data.prepare()
+        except (FileNotFoundError, NotADirectoryError, ValueError) as error:
+            raise ConfigError(describe(error)) from error
         for name, value in data.facts.items():
             given = config.model.get(name)
             if given is None and name in config.model:
@@ -70,17 +78,22 @@ def build_module(config: DictConfig) -> L.LightningModule:
     if not isinstance(module, L.LightningModule):
         raise ConfigError(f"model._target_={config.model._target_} is not a LightningModule")
     if isinstance(module, WindowModule):
-        _try_out(module)
+        _try_out(module, build_strategy(config, Launch.read().world_size))
     return module
 
 
-def _try_out(module: WindowModule) -> None:
+def _try_out(module: WindowModule, strategy: Any) -> None:
     """Build network and optimizer once on the meta device, so that sizes and rates that cannot work end at start."""
     with torch.device("meta"):
         try:
             network = module.build_network()
         except (TypeError, ValueError) as error:
             raise ConfigError(f"model: {one_line(error)}") from error
+    if hasattr(strategy, "check_network"):
+        try:
+            strategy.check_network(network)
+        except ValueError as error:
+            raise ConfigError(one_line(error)) from error
     try:
         module.make_optimizer(decay_groups(network))
     except (TypeError, ValueError) as error:
@@ -97,7 +110,10 @@ def count_steps(config: DictConfig, data: Any) -> int:
     if (steps is None) == (epochs is None):
         raise ConfigError("trainer: set exactly one of trainer.max_steps and trainer.max_epochs")
     known = isinstance(data, WindowDataModule)
-    per_epoch = data.steps_per_epoch if known else None  # also checks that there is a full batch
+    try:
+        per_epoch = data.steps_per_epoch if known else None  # also checks that there is a full batch
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
     if steps is not None:
         return int(steps)
     if per_epoch is None:
@@ -107,6 +123,8 @@ def count_steps(config: DictConfig, data: Any) -> int:
 
 def build_boundary(config: DictConfig, checkpoints: Path) -> Boundary:
     """The callback that owns checkpoints, signals and evaluation."""
+    strategy = resolve(config.strategy._target_, list(config.allow_targets))
+    ours = isinstance(strategy, type) and issubclass(strategy, DirectoryCheckpoints)  # Lightning's write files, at once
     return Boundary(
         directory=str(checkpoints),
         validate_every_steps=config.trainer.validate_every_steps,
@@ -114,25 +132,23 @@ def build_boundary(config: DictConfig, checkpoints: Path) -> Boundary:
         keep_last=config.checkpoint.keep_last,
         monitor=config.checkpoint.monitor,
         mode=config.checkpoint.mode,
+        writer=AsyncWriter() if ours and config.checkpoint.asynchronous else None,
     )
 
 
 def build_trainer(config: DictConfig, max_steps: int, boundary: Boundary) -> L.Trainer:
     """Lightning's Trainer with everything switched off that the boundary callback owns."""
+    launch = Launch.read()
     allow = list(config.allow_targets)
-    device_type = "cuda" if torch.cuda.is_available() else "cpu"
-    devices = config.devices if config.devices != "auto" else max(1, torch.cuda.device_count())
-    if config.strategy._target_ == "strategies.SingleDevice" and devices != 1:
-        raise ConfigError(f"devices={devices} needs a strategy over several devices, such as strategy=ddp")
     callbacks = [build(node, allow) for node in (config.get("callbacks") or {}).values() if node is not None]
     # The order matters: everybody has seen the step before it is logged, and it is logged before it is saved.
     ours = [MetricsLog(every_steps=config.trainer.log_every_steps), boundary]
-    device = "cuda:0" if device_type == "cuda" else "cpu"
     return L.Trainer(
-        accelerator=device_type,
-        devices=devices,
-        strategy=build(config.strategy, allow, **_accepted(config, "strategy", device=device)),
-        plugins=[build(config.precision, allow, **_accepted(config, "precision", device_type=device_type))],
+        accelerator=_device_type(),
+        devices=launch.local_world_size,
+        num_nodes=launch.nodes,
+        strategy=build_strategy(config, launch.world_size),
+        plugins=[Launched(launch), build_precision(config)],
         max_steps=max_steps,
         max_epochs=-1,
         val_check_interval=max_steps + 1,
@@ -147,6 +163,34 @@ def build_trainer(config: DictConfig, max_steps: int, boundary: Boundary) -> L.T
         callbacks=[*callbacks, *ours],
         default_root_dir=config.run_dir,
     )
+
+
+def build_strategy(config: DictConfig, world_size: int) -> Any:
+    """The Lightning strategy.
+
+    Raises:
+        ConfigError: it cannot use exactly so many devices.
+    """
+    if config.strategy._target_ == "strategies.SingleDevice" and world_size != 1:
+        raise ConfigError(f"devices={world_size} needs a strategy over several devices, such as strategy=ddp")
+    device = "cuda:0" if _device_type() == "cuda" else "cpu"
+    strategy = build(config.strategy, list(config.allow_targets), **_accepted(config, "strategy", device=device))
+    if hasattr(strategy, "check_devices"):
+        try:
+            strategy.check_devices(world_size)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+    return strategy
+
+
+def build_precision(config: DictConfig) -> Any:
+    """The Lightning precision plugin."""
+    accepted = _accepted(config, "precision", device_type=_device_type())
+    return build(config.precision, list(config.allow_targets), **accepted)
+
+
+def _device_type() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _accepted(config: DictConfig, group: str, **supplied: Any) -> dict[str, Any]:

@@ -11,18 +11,27 @@ from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
+from matmill.launch import Launch
+
 WARM_UP_STEPS = 3
 """First steps allocate, measure peaks and warm caches; no loop is timed on them."""
 
 
 def run(config: DictConfig) -> int:
-    """Time the config's training steps in matmill and in the loops it is compared `against`, step by step in turn."""
-    from matmill import assemble
-    from matmill.bench_loops import BareLoop, InTurn, Make, transformers_step
+    """Measure the config: how depends on `what` (conf/bench.yaml)."""
+    from matmill import parity, recompute_cost
     from matmill.schema import check
     from matmill.settings import Bench
 
     check(config, Bench)
+    return {"train": _train, "parity": parity.run, "recompute": recompute_cost.run}[config.what](config)
+
+
+def _train(config: DictConfig) -> int:
+    """Time the config's training steps in matmill and in the loops it is compared `against`, step by step in turn."""
+    from matmill import assemble
+    from matmill.bench_loops import BareLoop, InTurn, Make, transformers_step
+
     assemble.quiet_libraries()
     make: dict[str, Make] = {"bare": BareLoop, "transformers": transformers_step}
     with tempfile.TemporaryDirectory() as folder:
@@ -39,6 +48,8 @@ def run(config: DictConfig) -> int:
         trainer.callbacks.append(in_turn)  # type: ignore[attr-defined]
         trainer.fit(module, datamodule=data, weights_only=True)
         rows = _rows(in_turn.seconds, in_turn.units)
+    if not Launch.read().is_main:
+        return 0
     if config.format == "json":
         json.dump(rows, sys.stdout, indent=2)
         print()

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import importlib
 import os
+import socket
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from matmill.errors import ConfigError, did_you_mean
+from matmill.errors import ConfigError, describe, did_you_mean
+from matmill.launch import Launch, launch_or_alone
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 COMMANDS = {"train", "config", "generate", "evaluate", "export", "bench"}
 PRIMARY = {"config": "train", "export": "export_run"}
-SPEAKING = (ValueError, NotImplementedError, *OSError.__subclasses__(), OSError)
-"""Exceptions whose message says enough without their type."""
-
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
 
@@ -23,6 +27,7 @@ FAILED, USAGE, INTERRUPTED = 1, 2, 130
 class Arguments:
     """The command line, split into what Hydra reads (`overrides`) and what it does not."""
 
+    words: list[str] = field(default_factory=list)
     command: str | None = None
     overrides: list[str] = field(default_factory=list)
     config_dir: str | None = None
@@ -51,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:
-        print(f"{arguments.name}: interrupted", file=sys.stderr)
+        if launch_or_alone().is_main:
+            print(f"{arguments.name}: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output went away: leave without a word, also at interpreter exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -62,6 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parse(words: Sequence[str], arguments: Arguments) -> None:
     """Split the words of the command line. Raises ConfigError for an unknown command or option."""
+    arguments.words = list(words)
     remaining = iter(words)
     for word in remaining:
         if word in ("-h", "--help"):
@@ -114,12 +121,34 @@ def _dispatch(arguments: Arguments) -> int:
 
     config = compose(PRIMARY.get(arguments.command, arguments.command), arguments.overrides, arguments.config_dir)
     arguments.debug = arguments.debug or config.get("debug") is True
+    status = _elsewhere(config, arguments) if arguments.command in ("train", "bench") else None
+    if status is not None:
+        return status
     if arguments.command == "train":
         from matmill.schema import check
 
         check(config)
     module = importlib.import_module(f"matmill.{arguments.command}")
     return int(module.run(config) or 0)
+
+
+def _elsewhere(config: DictConfig, arguments: Arguments) -> int | None:
+    """The exit status where other processes do the work: those of a job, or one for each device; else None."""
+    from matmill import workers
+
+    launch = Launch.read()
+    launcher = config.get("launcher") or {}
+    if arguments.command == "train" and launcher.get("kind") == "slurm":
+        from matmill.slurm import submit
+
+        return submit(config, arguments.overrides, arguments.config_dir)
+    for name in launcher:
+        if name != "kind":
+            raise ConfigError(f"launcher.{name}: is a key of launcher=slurm only")
+    if launch.starter in ("matmill", "torchrun"):
+        workers.end_with_parent(int(os.environ.get("MATMILL_PARENT", os.getppid())))
+    count = workers.count_workers(config.get("devices")) if launch.starter == "user" else 1
+    return workers.run_workers(arguments.words, count, str(config.run_dir)) if count > 1 else None
 
 
 def _report(error: Exception, arguments: Arguments) -> int:
@@ -129,24 +158,12 @@ def _report(error: Exception, arguments: Arguments) -> int:
         run.record_failure(error)
     if arguments.debug:
         traceback.print_exception(error)
-    rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or "0"
-    usage = isinstance(error, ConfigError)
-    if not (usage and rank != "0"):  # every rank finds the same configuration error
-        where = arguments.name if rank == "0" else f"{arguments.name} [rank {rank}]"
-        for line in describe(error).splitlines():
-            print(f"{where}: {line}", file=sys.stderr)
+    usage, launch = isinstance(error, ConfigError), launch_or_alone()
+    if usage and not launch.is_main:
+        # Every process finds the same mistake, and the launcher ends all when the first has said it and left. What
+        # only another machine has, such as a path that is not there, is said by one of its processes.
+        time.sleep(10 if launch.local_rank == 0 else 20)
+    where = arguments.name if launch.is_main else f"{arguments.name} [rank {launch.rank}, {socket.gethostname()}]"
+    for line in describe(error).splitlines():
+        print(f"{where}: {line}", file=sys.stderr)
     return USAGE if usage else FAILED
-
-
-def describe(error: Exception) -> str:
-    """The message of `error`; with its type where the message alone would not say what happened."""
-    if isinstance(error, ConfigError):
-        return str(error)
-    message = " ".join(str(error).split())
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.filename}: {error.strerror}"
-    if isinstance(error, ImportError) and error.name and not message:
-        return f"the package {error.name} cannot be imported"
-    if message and type(error) in SPEAKING:
-        return message
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__

@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from matmill.errors import ConfigError, did_you_mean, one_line
+from matmill.launch import Launch
 from matmill.loader import Loader, leaves
 from matmill.overrides import parse_overrides, refuse_sweeps
 
@@ -53,6 +54,7 @@ def compose_with_origins(config_name: str, overrides: Sequence[str] = (), config
     """Like `compose`, and says for each leaf which file or whether the command line set it."""
     setup_globals()  # registers the ${now:...} resolver
     OmegaConf.register_new_resolver("unique", lambda: secrets.token_hex(2), use_cache=True, replace=True)
+    OmegaConf.register_new_resolver("launch", _of_launch, replace=True)
     loader = create_loader(config_dir)
     parsed = parse_overrides(overrides, loader, commas_sweep=config_name == "train")
     refuse_sweeps(parsed)
@@ -78,6 +80,12 @@ def compose_with_origins(config_name: str, overrides: Sequence[str] = (), config
 def create_loader(config_dir: str | None = None) -> Loader:
     """The loader over `config_dir`, if any, and the shipped configuration."""
     return Loader(CONF_DIR, config_dir)
+
+
+def _of_launch(what: str, otherwise: str = "") -> int | str:
+    """``${launch:devices}``: processes on this machine; ``${launch:run,NAME}``: a run's name, the launcher's if any."""
+    launch = Launch.read()
+    return launch.local_world_size if what == "devices" else launch.run_name(otherwise)
 
 
 def _apply(override: Override, config: DictConfig, groups: Sequence[str]) -> None:
@@ -120,7 +128,13 @@ def _check_interpolations(config: DictConfig, written: dict[str, Any], origins: 
                     OmegaConf.to_container(node, resolve=True)
         OmegaConf.to_container(config, resolve=True)
     except (OmegaConfBaseException, RecursionError) as error:
-        raise ConfigError(f"{key}: {_reason(error)}") from error
+        raise _raised_by_resolver(error) or ConfigError(f"{key}: {_reason(error)}") from error
+
+
+def _raised_by_resolver(error: BaseException | None) -> ConfigError | None:
+    while error is not None and not isinstance(error, ConfigError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _reason(error: BaseException) -> str:

@@ -10,6 +10,29 @@ class ConfigError(ValueError):
     """The configuration or command line is wrong: one problem a line, naming its key. Exit status 2."""
 
 
+SPEAKING = (ValueError, NotImplementedError, *OSError.__subclasses__(), OSError)
+"""Exceptions whose message says enough without their type."""
+
+LONGEST = 2000
+"""Characters of a message that are shown; a compiler's can have hundreds of thousands."""
+
+
+def describe(error: BaseException) -> str:
+    """The message of `error`; with its type where the message alone would not say what happened."""
+    if isinstance(error, ConfigError):
+        return str(error)
+    message = one_line(error)
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, ImportError) and error.name and not message:
+        return f"the package {error.name} cannot be imported"
+    if len(message) > LONGEST:
+        message = f"{message[:LONGEST]} … (and {len(message) - LONGEST:,} more characters)"
+    if message and type(error) in SPEAKING:
+        return message
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
 def nearest(word: str, choices: Iterable[str]) -> str | None:
     """The choice most like `word` as a whole, else in its last dotted part; None when none is alike."""
     candidates = sorted(set(choices))

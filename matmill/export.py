@@ -11,9 +11,8 @@ from annotated_types import Ge, Gt, MinLen
 from omegaconf import DictConfig, OmegaConf
 
 from matmill import held_out
-from matmill.cli import describe
 from matmill.compose import CONF_DIR
-from matmill.errors import ConfigError, one_line
+from matmill.errors import ConfigError, describe, one_line
 from matmill.export_source import make_source
 from matmill.schema import check
 from matmill.targets import build

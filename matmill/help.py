@@ -26,6 +26,7 @@ KEYS = {
     "precision=NAME": "{precision}",
     "strategy=NAME": "{strategy}",
     "devices=N": "devices to use, or auto",
+    "launcher=slurm": "submit the run as a job of SLURM",
     "trainer.max_steps=N": "optimizer steps to train",
     "checkpoint.every_steps=N": "steps between checkpoints",
     "resume=auto|never|PATH": "continue the run directory, start afresh, or from a checkpoint",

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +11,8 @@ from typing import Any
 
 from hydra.core.override_parser.types import Quote, QuotedString
 
-PREEMPTED = 75
+from matmill.workers import PREEMPTED, python_command
+
 VALIDATION_METRICS = ("val_loss", "val_bits_per_byte", "val_top1")
 
 
@@ -36,15 +35,12 @@ def run_job(job: Job, config_dir: str | None = None) -> None:
     Its output goes to ``console.log``. Stopped while it waits, this lets the run save its checkpoint first.
     """
     job.directory.mkdir()
-    # -P with the parent's own search path: the child imports what the parent would, wherever it was started.
-    search_path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-    command = [sys.executable, "-P", "-m", "matmill", "train", *job.overrides]
+    command, environment = python_command(["train", *job.overrides])
     command.append(f"run_dir={QuotedString(str(job.directory), Quote.single).with_quotes()}")
     if not any(override.startswith("debug=") for override in job.overrides):
         command.append("debug=true")
     if config_dir is not None:
         command.append(f"--config-dir={config_dir}")
-    environment = {**os.environ, "PYTHONPATH": search_path}
     start = time.monotonic()
     with (job.directory / "console.log").open("wb") as console:
         process = subprocess.Popen(
@@ -59,6 +55,8 @@ def run_job(job: Job, config_dir: str | None = None) -> None:
             raise
     job.seconds = time.monotonic() - start
     job.status = {0: "finished", PREEMPTED: "preempted"}.get(code, f"failed ({code})")
+    if code == 0 and (job.directory / "slurm").is_dir() and not (job.directory / "summary.json").exists():
+        job.status = "submitted"
     job.metric = _validation_metric(job.directory / "summary.json")
 
 

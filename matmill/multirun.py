@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from omegaconf import DictConfig
 from matmill.compose import compose, create_loader
 from matmill.errors import ConfigError
 from matmill.jobs import PREEMPTED, Job, keep_error, run_job
+from matmill.launch import Launch
 from matmill.overrides import expand
 
 
@@ -20,12 +20,13 @@ def run_all(overrides: Sequence[str], config_dir: str | None = None) -> int:
     """Run all combinations one after another in `sweep_dir`/0, 1, … and print a table.
 
     A job's output goes to ``console.log`` in its directory, the traceback of a failed one to ``error.log``. A
-    failed job does not stop the others unless ``fail_fast=true``. Returns 1 if any did not finish, else 0.
+    failed job does not stop the others unless ``fail_fast=true``. Returns 1 if any did not finish, else 0. With
+    ``launcher=slurm`` all are submitted at once and the cluster decides when each runs.
 
     Raises:
         ConfigError: no combination composes, or the sweep directory holds something already.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if Launch.read().world_size > 1:
         raise ConfigError("-m starts a process for each run; start it without torchrun or srun")
     combinations = expand(overrides, create_loader(config_dir))
     if any(override.lstrip("+").startswith("run_dir=") for override in combinations[0]):
@@ -48,7 +49,7 @@ def run_all(overrides: Sequence[str], config_dir: str | None = None) -> int:
             if config.fail_fast:
                 break
     _print_table(jobs)
-    return 0 if all(job.status == "finished" for job in jobs) else 1
+    return 0 if all(job.status in ("finished", "submitted") for job in jobs) else 1
 
 
 def _first_composed(combinations: Sequence[Sequence[str]], config_dir: str | None) -> DictConfig:

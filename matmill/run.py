@@ -1,17 +1,17 @@
-"""A run directory: who may train in it, where it goes on from, what state it is in; and loading a run's model."""
+"""A run directory: where it goes on from, what state it is in; and loading a run's model."""
 
-import fcntl
 import json
 import os
 import sys
 import time
 import traceback
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from callbacks.checkpoints import CheckpointFolder
+from matmill.claim import Claim
 from matmill.errors import ConfigError
 from matmill.redact import redact
 
@@ -22,27 +22,12 @@ _current: "RunDirectory | None" = None
 
 
 class RunDirectory:
-    """One run's directory. Claiming it locks it until the process ends, so two runs never share one by accident."""
+    """One run's directory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.checkpoints = CheckpointFolder(path / "checkpoints")
-        self._lock: IO[str] | None = None
-
-    def claim(self) -> None:
-        """Make the directory and take it for this process.
-
-        Raises:
-            ConfigError: another process trains in it, or it cannot be made.
-        """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.path / ".lock").open("w")
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(f"run_dir={self.path}: another process is training in this directory") from None
-        except OSError as error:
-            raise ConfigError(f"run_dir={self.path}: {error.strerror}") from error
+        self.claim = Claim(path)
 
     def start(self, config: DictConfig, step: int) -> None:
         """Write config.yaml and the status `running`; from here on a failure is this run's."""
@@ -137,7 +122,7 @@ def _verify(checkpoint: Path) -> None:
 
 def record_failure(error: BaseException) -> Path | None:
     """Keep the traceback of a failed run in its `error.log` and say so in status.json; the path of the log."""
-    if _current is None or int(os.environ.get("LOCAL_RANK", "0")):
+    if _current is None:  # also in every process but the first
         return None
     log = _current.path / "error.log"
     log.write_text("".join(traceback.format_exception(error)))

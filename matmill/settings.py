@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, MinLen
@@ -29,6 +29,7 @@ class Checkpoint:
     keep_last: Annotated[int, Ge(1)]
     monitor: Annotated[str, MinLen(1)]
     mode: Literal["min", "max"]
+    asynchronous: bool
 
 
 @dataclass
@@ -36,6 +37,27 @@ class Hardware:
     """`hardware`: what utilization is measured against; FLOP/s."""
 
     peak_flops: Annotated[float, Gt(0)] | None
+
+
+@dataclass(kw_only=True)
+class Launcher:
+    """`launcher`: what starts the processes. All but `kind` are SLURM's, of `launcher=slurm`."""
+
+    kind: Literal["local", "slurm"]
+    submit: bool = True
+    nodes: Annotated[int, Ge(1)] = 1
+    gpus_per_node: Annotated[int, Ge(0)] = 0
+    cpus_per_task: Annotated[int, Ge(1)] | None = None
+    memory_per_node: str | int | None = None
+    time: str | int | None = None
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    warning_seconds: Annotated[int, Ge(1)] = 120
+    requeue: bool = True
+    options: list[str] = field(default_factory=list)
+    setup: list[str] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)
@@ -53,6 +75,7 @@ class Train:
     checkpoint: Checkpoint
     callbacks: dict[str, Target | None] | None = None
     logger: dict[str, Target | None] | None = None
+    launcher: Launcher
     run_name: Annotated[str, MinLen(1)] | int
     run_dir: Annotated[str, MinLen(1)]
     sweep_dir: Annotated[str, MinLen(1)]
@@ -69,9 +92,11 @@ class Train:
 class Bench(Train):
     """The root of ``conf/bench.yaml``: a training config and how to measure it."""
 
-    what: Literal["train"]
+    what: Literal["train", "parity", "recompute"]
     steps: Annotated[int, Gt(0)]
     against: list[Literal["bare", "transformers"]]
+    strategies: list[Literal["single", "ddp", "fsdp", "hsdp", "tensor", "fsdp_tensor"]]
+    precisions: list[Literal["fp32", "bf16_mixed", "bf16_true", "fp8_tensorwise", "fp8_rowwise", "fp8_rowwise_gw_hp"]]
     format: Literal["table", "json"]
 
 

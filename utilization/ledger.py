@@ -125,7 +125,8 @@ def goodput(events: Iterable[Event], now: float) -> Goodput:
             account.start(event)
         elif event["event"] in ("step", "stop"):
             account.progress(event)
-        account.last = event
+        if event["event"] != "save":  # it can come late, and says nothing of where the time went
+            account.last = event
     if began is None or account.last is None:
         return Goodput(0.0, 0.0, 0.0, {}, 0)
     end = account.last["time"] if _finished(account.last) else now

@@ -11,6 +11,8 @@ from pathlib import Path, PurePosixPath
 
 from rich.progress import track
 
+from datamodules.exclusive import exclusive
+
 SAMPLES = Path(__file__).parents[1] / "samples"
 
 
@@ -57,18 +59,25 @@ def unpack(archive: Path, cache: Path) -> Path:
         if target.is_dir():
             return target
         cache.mkdir(parents=True, exist_ok=True)
-        unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=cache))
-        try:
-            for member in track(members, f"Unpacking {archive.name}", transient=True, disable=not sys.stdout.isatty()):
-                _extract(archive, opened, member, unfinished)
-            try:
-                os.rename(unfinished, target)
-            except OSError:
-                if not target.is_dir():  # otherwise another process was faster
-                    raise
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
+        with exclusive(target):
+            if not target.is_dir():
+                _unpack_members(archive, opened, members, target)
     return target
+
+
+def _unpack_members(archive: Path, opened: zipfile.ZipFile, members: list[zipfile.ZipInfo], target: Path) -> None:
+    """Unpack into a folder beside `target` that is then renamed."""
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        for member in track(members, f"Unpacking {archive.name}", transient=True, disable=not sys.stdout.isatty()):
+            _extract(archive, opened, member, unfinished)
+        try:
+            os.rename(unfinished, target)
+        except OSError:
+            if not target.is_dir():  # otherwise another process was faster
+                raise
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _extract(archive: Path, opened: zipfile.ZipFile, member: zipfile.ZipInfo, directory: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.progress import track
 
+from datamodules.exclusive import exclusive
 from datamodules.images.decode import decode
 from datamodules.images.folder import ImageFile
 
@@ -21,6 +22,11 @@ def unreadable(root: Path, images: list[ImageFile], channels: int, cache: Path) 
     """
     name = hashlib.sha256(f"{channels} {root}".encode()).hexdigest()[:32]
     memory = cache / "verified" / f"{name}.json"
+    with exclusive(memory):
+        return _examine(root, images, channels, memory)
+
+
+def _examine(root: Path, images: list[ImageFile], channels: int, memory: Path) -> dict[str, str]:
     known: dict[str, list[Any]] = json.loads(memory.read_text()) if memory.is_file() else {}
     found: dict[str, list[Any]] = {}
     for image in track(images, "Checking images", transient=True, disable=not sys.stdout.isatty()):

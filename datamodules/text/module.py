@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from annotated_types import Ge, Gt, Lt, MinLen
 
 from datamodules.base import WindowDataModule
+from datamodules.exclusive import exclusive
 from datamodules.text.dataset import TokenDataset
 from datamodules.text.files import file_format, list_files, resolve
 from datamodules.text.fingerprint import content_digests, digest, signatures, write_atomically
@@ -115,9 +116,9 @@ class TextData(WindowDataModule):
             raise OSError(f"cannot make {self.cache} ({error.strerror}); set data.cache_dir") from error
         before = signatures(files)
         memory = self.cache / "contents" / f"{digest(str(root))[:32]}.json"
-        contents = [
-            [file_format(file), content] for file, content in zip(files, content_digests(files, memory), strict=True)
-        ]
+        with exclusive(memory):
+            digests = content_digests(files, memory)
+        contents = [[file_format(file), content] for file, content in zip(files, digests, strict=True)]
 
         def build(directory: Path) -> None:
             tokenise(files, self.settings, directory)

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from datamodules.exclusive import exclusive
+
 SPLITS = ("train", "val")
 ABANDONED_S = 24 * 3600
 """A temporary directory in which nothing was written for so long (seconds) belongs to a killed process."""
@@ -70,8 +72,9 @@ def open_shards(directory: Path) -> Shards | None:
 def obtain_shards(directory: Path, build: Callable[[Path], None]) -> Shards:
     """Open the shards in `directory`, or let `build` write them into a fresh directory that is then renamed.
 
-    Several processes may do this at once: the first to rename wins and the others use its shards. A process
-    that is killed leaves only a temporary directory, which a later one removes.
+    Of several processes that want them at once one builds and the others wait. Where the cache has no locks all
+    build: the first to rename wins and the others use its shards. A process that is killed leaves only a temporary
+    directory, which a later one removes.
 
     Raises:
         OSError: the cache cannot be written.
@@ -79,6 +82,11 @@ def obtain_shards(directory: Path, build: Callable[[Path], None]) -> Shards:
     if found := open_shards(directory):
         return found
     directory.parent.mkdir(parents=True, exist_ok=True)
+    with exclusive(directory):
+        return open_shards(directory) or _build(directory, build)
+
+
+def _build(directory: Path, build: Callable[[Path], None]) -> Shards:
     _remove_abandoned(directory.parent)
     temporary = directory.with_name(f".{directory.name}-{uuid.uuid4().hex}")
     temporary.mkdir()

@@ -93,14 +93,21 @@ def test_second_process_appends(hand: HandClock, tmp_path: Path) -> None:
 
 
 def test_save_is_recorded_exactly(hand: HandClock, tmp_path: Path) -> None:
-    """Before a checkpoint is noted, the steps up to it are accounted for."""
+    """When a save begins, the steps up to it are accounted for; it is noted when it is complete, some steps later."""
     ledger = Ledger(run_dir=str(tmp_path))
-    trainer = tiny_trainer([ledger], 3, log_every_n_steps=0)
-    module = TinyModule(hand, then=lambda step: trainer.save_checkpoint(tmp_path / "x.ckpt") if step == 1 else None)
-    trainer.fit(module, datamodule=tiny_data(hand, 4, 2))
+    trainer = tiny_trainer([ledger], 3, log_every_n_steps=2)
+
+    def then(step: int) -> None:
+        if step == 1:
+            trainer.save_checkpoint(tmp_path / "x.ckpt")
+        if step == 3:
+            ledger.saved(trainer, 1)
+
+    trainer.fit(TinyModule(hand, then), datamodule=tiny_data(hand, 4, 2))
     assert [(e["event"], e["step"]) for e in events(tmp_path)] == [
         ("start", 0),
         ("step", 1),
+        ("step", 2),
         ("save", 1),
         ("step", 3),
         ("stop", 3),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from matmill import cli, jobs
+from matmill import cli
 from matmill.errors import ConfigError
 
 ROOT = Path(cli.__file__).parent.parent
@@ -93,6 +93,7 @@ def test_usage_errors(words: list[str], line: str, conf: Path, capsys: pytest.Ca
         (RuntimeError(), 1, "RuntimeError"),
         (FileNotFoundError(2, "No such file or directory", "x.txt"), 1, "x.txt: No such file or directory"),
         (RuntimeError("two\n  lines"), 1, "RuntimeError: two lines"),
+        (RuntimeError("x" * 200_000), 1, f"RuntimeError: {'x' * 2000} … (and 198,000 more characters)"),
     ],
 )
 def test_errors_of_a_command(
@@ -165,7 +166,7 @@ def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, conf: Path) -> Path:
     file.write_text(STUB.format(python=sys.executable))
     file.chmod(0o755)
     (conf / "train.yaml").write_text("seed: 0\nsweep_dir: sweep\nfail_fast: false\nname: x\n")
-    monkeypatch.setattr(jobs.sys, "executable", str(file))
+    monkeypatch.setattr(sys, "executable", str(file))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -127,18 +127,18 @@ def test_checkpoint_folder_stays_small(tmp_path: Path):
 
 def test_a_kill_right_after_a_save_does_not_change_which_step_is_best(tmp_path: Path):
     """The best step stands in the checkpoint itself: killed between save and mark, `best` is as it would have been."""
-    from callbacks.boundary import Boundary
+    from callbacks.checkpoints import CheckpointFolder
 
     assert in_child(lambda: train(tmp_path / "straight", save_every=3)) == 0
-    mark = Boundary._mark_best
+    mark = CheckpointFolder.set_best
 
     def killed() -> None:
-        def dying(self, trainer):
-            if trainer.global_step == 3:
+        def dying(self, step):
+            if step == 3:
                 os.kill(os.getpid(), signal.SIGKILL)
-            mark(self, trainer)
+            mark(self, step)
 
-        Boundary._mark_best = dying
+        CheckpointFolder.set_best = dying
         train(tmp_path / "killed", save_every=3)
 
     def kill_at_start() -> None:

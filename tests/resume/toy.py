@@ -19,7 +19,8 @@ from datamodules.base import WindowDataModule
 from datamodules.order import AUGMENT, mix
 from lightning_modules.base import WindowModule
 from lightning_modules.schedules import Plateau, WarmupCosine
-from strategies import SingleDevice
+from strategies import DataParallel, SingleDevice
+from strategies.async_writer import AsyncWriter
 
 
 class ToySet:
@@ -115,9 +116,14 @@ def train(
     plateau: bool = False,
     seed: int = 7,
     save_every: int = 2,
+    asynchronous: bool = False,
+    devices: int = 1,
     act: Callable[[int, str], None] = lambda step, where: None,
 ) -> None:
-    """Train the toy in `directory`, going on from its newest checkpoint."""
+    """Train the toy in `directory`, going on from its newest checkpoint.
+
+    With several devices every process of a group calls it; the diary of the others lies beside that of the first.
+    """
     torch.set_num_threads(1)
     directory.mkdir(parents=True, exist_ok=True)
     data = ToyData(global_batch_size=16, micro_batch_size=micro, num_workers=workers, seed=seed)
@@ -126,13 +132,20 @@ def train(
     schedule = Plateau(factor=0.5, patience=0, threshold=0.5) if plateau else WarmupCosine(warmup_steps=5)
     optimizer = functools.partial(torch.optim.AdamW, lr=1e-2)
     module = ToyModule(optimizer=optimizer, schedule=schedule, seed=seed, gradient_clip_norm=1.0)
-    boundary = Boundary(directory=str(directory / "checkpoints"), validate_every_steps=3, save_every_steps=save_every)
+    strategy = SingleDevice() if devices == 1 else DataParallel()
+    name = "diary" if devices == 1 else f"diary-{os.environ['LOCAL_RANK']}"
+    boundary = Boundary(
+        directory=str(directory / "checkpoints"),
+        validate_every_steps=3,
+        save_every_steps=save_every,
+        writer=AsyncWriter() if asynchronous else None,
+    )
     trainer = L.Trainer(
-        accelerator="cpu", devices=1, strategy=SingleDevice(), max_steps=steps, max_epochs=-1,
+        accelerator="cpu", devices=devices, strategy=strategy, max_steps=steps, max_epochs=-1,
         val_check_interval=10**6, check_val_every_n_epoch=None, num_sanity_val_steps=0,
         use_distributed_sampler=False, enable_checkpointing=False, enable_progress_bar=False,
         enable_model_summary=False, logger=False,
-        callbacks=[StopOnNonFinite(), Diary(directory / "diary", act), boundary],
+        callbacks=[StopOnNonFinite(), Diary(directory / name, act), boundary],
     )  # fmt: skip
     boundary.take_signals(trainer)
     trainer.fit(module, datamodule=data, ckpt_path=boundary.folder.latest(), weights_only=True)
@@ -159,10 +172,10 @@ def in_child(function: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def diary(directory: Path) -> dict[tuple[int, str], str]:
+def diary(directory: Path, name: str = "diary") -> dict[tuple[int, str], str]:
     """The last entry of each (step, kind): replayed steps must repeat what they were."""
     entries: dict[tuple[int, str], str] = {}
-    for line in (directory / "diary").read_text().splitlines():
+    for line in (directory / name).read_text().splitlines():
         step, kind, rest = line.split(" ", 2)
         entries[int(step), kind] = rest
     return entries
