@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from datamodules.order import DROPOUT, INIT, ROUNDING, reseed
+from datamodules.order import DROPOUT, INIT, reseed
 from lightning_modules.decay import decay_groups
+from lightning_modules.optimizers.rounding import warn_of_lost_updates
 from lightning_modules.schedules import Plateau, Schedule, scheduler
 
 Window = list[dict[str, Any]]
@@ -109,6 +110,7 @@ class WindowModule(L.LightningModule):
     def configure_optimizers(self) -> Any:
         """The optimizer over decayed and undecayed groups and the scheduler that follows `schedule`."""
         optimizer = self.make_optimizer(decay_groups(self.network))
+        warn_of_lost_updates(optimizer)
         if self.schedule is None:
             return optimizer
         following = scheduler(self.schedule, optimizer, self.trainer.max_steps)
@@ -133,9 +135,9 @@ class WindowModule(L.LightningModule):
             loss += part.detach()
         self.window_units = units
         self.step_metrics = {"train/loss": loss / units, "train/learning_rate": optimizer.param_groups[0]["lr"]}
-        self._update(optimizer, window[0]["step"])
+        self._update(optimizer)
 
-    def _update(self, optimizer: Any, step: int) -> None:
+    def _update(self, optimizer: Any) -> None:
         """Clip, step the optimizer and the schedule; a precision with loss scaling may skip both."""
         precision = self._number_format
         if precision is not None:
@@ -145,7 +147,6 @@ class WindowModule(L.LightningModule):
             self.step_metrics["train/gradient_norm"] = norm
             if precision is not None:
                 precision.judge(norm)
-        reseed(self._root_device, self.seed, ROUNDING, step)  # for optimizers that round stochastically
         optimizer.step()
         if precision is not None:
             precision.after_step(self.network)

@@ -67,7 +67,7 @@ def build_module(config: DictConfig) -> L.LightningModule:
     target = resolve(config.model._target_, allow)
     if isinstance(target, type) and issubclass(target, WindowModule):
         supplied = {
-            "optimizer": build(config.optimizer, allow),
+            "optimizer": build(config.optimizer, allow, **_accepted(config, "optimizer", seed=config.seed)),
             "schedule": build(config.schedule, allow),
             "seed": config.seed,
             "gradient_clip_norm": config.trainer.gradient_clip_norm,

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from omegaconf import DictConfig
 from rich.console import Console
@@ -24,9 +24,21 @@ FP32_BOUND = 1e-5
 """Largest relative difference of float32 losses: sums of a few thousand terms in another order, over 20 steps."""
 
 
+DRAWS = 4
+"""How many times the error of a number format is drawn."""
+
+
+class Case(NamedTuple):
+    """What one run of the table trains."""
+
+    strategy: str
+    precision: str
+    seed: int
+
+
 @dataclass(frozen=True)
 class Row:
-    """One case of the table: its losses, and how far they may be and are from one process in the same format."""
+    """One case of the table: its losses, and how far they are, and may be, from one process in the same format."""
 
     strategy: str
     precision: str
@@ -55,21 +67,28 @@ def run(config: DictConfig) -> int:
 def rows(config: DictConfig) -> list[Row]:
     """Train every case for `config.steps` steps and compare; float32 and one process are trained in any case.
 
-    The bound of a low-precision format is its own error: the largest distance of its losses from float32's, both in
-    one process. Another strategy only rounds in another order; that must not cost more than rounding does.
+    A low-precision format has an error of its own: the distance of its losses from float32's, both in one process.
+    Rounding is as good as random, so that error is drawn `DRAWS` times, with other seeds, and the largest distance is
+    taken for the error's size. Two runs that round in another order may each be off by twice that size.
     """
     strategies, precisions = list(config.strategies), list(config.precisions)
-    wanted = [(s, p) for s in dict.fromkeys(["single", *strategies]) for p in dict.fromkeys(["fp32", *precisions])]
-    wanted = [(s, p) for s, p in wanted if (s == "single" or s in strategies) and (p == "fp32" or p in precisions)]
-    losses: dict[tuple[str, str], list[float]] = {}
-    for devices in sorted({STRATEGIES[strategy] for strategy, _ in wanted}):
-        cases = [(s, p) for s, p in wanted if STRATEGIES[s] == devices]
-        losses |= dict(zip(cases, in_processes(devices, _train_all, cases, config), strict=True))
+    formats = list(dict.fromkeys(["fp32", *precisions]))
+    cases = [Case("single", precision, seed) for precision in formats for seed in range(DRAWS)]
+    cases += [Case(s, p, 0) for s in strategies if s != "single" for p in precisions]
+    losses: dict[tuple[str, str, int], list[float]] = {}
+    for devices in sorted({STRATEGIES[case.strategy] for case in cases}):
+        together = [case for case in cases if STRATEGIES[case.strategy] == devices]
+        losses |= dict(zip(together, in_processes(devices, _train_all, together, config), strict=True))
+    bounds = {"fp32": FP32_BOUND}
+    for name in formats[1:]:
+        pairs = [(losses["single", name, seed], losses["single", "fp32", seed]) for seed in range(DRAWS)]
+        bounds[name] = 4 * max(difference(low, full) for low, full in pairs)
     found = []
-    for strategy, precision in wanted:
-        one, here = losses["single", precision], losses[strategy, precision]
-        bound = FP32_BOUND if precision == "fp32" else difference(one, losses["single", "fp32"])
-        found.append(Row(strategy, precision, STRATEGIES[strategy], tuple(here), difference(here, one), bound))
+    for case in cases:
+        if case.seed == 0:
+            one, here = losses["single", case.precision, 0], losses[case]
+            off, bound = difference(here, one), bounds[case.precision]
+            found.append(Row(case.strategy, case.precision, STRATEGIES[case.strategy], tuple(here), off, bound))
     return found
 
 
@@ -118,12 +137,13 @@ def train(config: DictConfig, folder: str, resume: str | None = None) -> list[fl
     boundary = assemble.build_boundary(config, Path(folder) / "checkpoints")
     trainer = assemble.build_trainer(config, config.trainer.max_steps, boundary)
     data.max_steps = config.trainer.max_steps
+    trainer.limit_val_batches = 0  # the last step would evaluate
     trainer.callbacks.insert(0, Keep())  # type: ignore[attr-defined]
     trainer.fit(module, datamodule=data, ckpt_path=resume, weights_only=True)
     return losses
 
 
-def _train_all(cases: list[tuple[str, str]], config: DictConfig) -> list[list[float]]:
+def _train_all(cases: list[Case], config: DictConfig) -> list[list[float]]:
     import torch
 
     from matmill.assemble import quiet_libraries
@@ -132,20 +152,22 @@ def _train_all(cases: list[tuple[str, str]], config: DictConfig) -> list[list[fl
     torch.set_num_threads(1)
     quiet_libraries()
     found = []
-    for strategy, precision in cases:
-        chosen = compose("train", [f"strategy={strategy}", f"precision={precision}"])
-        case = copy.deepcopy(config)
-        case.strategy, case.precision = chosen.strategy, chosen.precision
-        case.devices, case.trainer.max_steps = STRATEGIES[strategy], config.steps
+    for case in cases:
+        chosen = compose("train", [f"strategy={case.strategy}", f"precision={case.precision}"])
+        run_config = copy.deepcopy(config)
+        run_config.strategy, run_config.precision, run_config.seed = chosen.strategy, chosen.precision, case.seed
+        run_config.devices, run_config.trainer.max_steps = STRATEGIES[case.strategy], config.steps
         with tempfile.TemporaryDirectory() as folder:
-            found.append(train(case, folder))
+            found.append(train(run_config, folder))
     return found
 
 
 def _show(found: list[Row], steps: int) -> None:
-    table = Table(title=f"losses of {steps} steps against one process in the same format", title_justify="left")
-    for column in ("strategy", "devices", "precision", "last loss", "largest difference", "bound", ""):
-        table.add_column(column, justify="left" if column in ("strategy", "precision", "") else "right")
+    table = Table(
+        title=f"largest difference of {steps} losses from one process in the same format", title_justify="left"
+    )
+    for column in ("strategy", "devices", "precision", "last loss", "difference", "bound", ""):
+        table.add_column(column, justify="left" if column in ("strategy", "precision", "") else "right", no_wrap=True)
     for row in found:
         differs = "-" if row.strategy == "single" else f"{row.difference:.1e}"
         last, verdict = f"{row.losses[-1]:.6f}", "equal" if row.holds else "DIFFERS"

@@ -9,9 +9,11 @@ import lightning.pytorch as L
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
+from torch.optim import Optimizer
 
 from callbacks.boundary import Boundary
 from callbacks.metrics import MetricsLog
+from lightning_modules.optimizers.memory import state_bytes_per_parameter
 from matmill.run import write_json
 
 _SHOWN = {
@@ -44,6 +46,7 @@ def write(path: Path, trainer: L.Trainer, module: L.LightningModule, config: Dic
             row |= callback.summary(trainer, module)
     row |= {
         "checkpoint": str(best.relative_to(path)) if best else None,
+        "optimizer_bytes_per_parameter": _state_bytes(trainer.optimizers),
         "parameters": sum(parameter.numel() for parameter in module.parameters()),
         "world_size": trainer.world_size,
         "precision": _name(trainer.precision_plugin),
@@ -73,6 +76,11 @@ def show(path: Path, shown: Path) -> None:
     for left in (row["checkpoint"], "metrics.csv", "summary.json"):
         if left and (path / left).exists():
             console.print(f"  {shown / left}", highlight=False, soft_wrap=True)
+
+
+def _state_bytes(optimizers: list[Optimizer]) -> float | None:
+    """Bytes of optimizer state for each parameter, of one optimizer."""
+    return state_bytes_per_parameter(optimizers[0]) if len(optimizers) == 1 else None
 
 
 def _name(part: object) -> str:

@@ -53,13 +53,23 @@ def place(network: nn.Module, precision: Any, initialise: Callable[[nn.Module], 
     if how.recompute != "none":
         recompute_blocks(blocks_of(network, "strategy.activation_checkpointing"), how.recompute)
     if how.compile:
-        for block in blocks_of(network, "strategy.compile"):
-            block.compile()
+        _compile(blocks_of(network, "strategy.compile"))
     if mesh is not None and sharded:
         _shard(network, precision, how, mesh)
     network.to_empty(device="cpu" if how.cpu_offload else how.device)
     with DrawWhole():
         initialise(network)
+
+
+RECOMPILE_LIMIT = 64
+"""Graphs of one function before dynamo gives up on it: blocks of different sizes share theirs, in two modes and with a
+last, smaller batch; torch's 8 would leave some of AlexNet's layers uncompiled."""
+
+
+def _compile(blocks: list[nn.Module]) -> None:
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, RECOMPILE_LIMIT)
+    for block in blocks:
+        block.compile()
 
 
 def _shard(network: nn.Module, precision: Any, how: Placement, mesh: DeviceMesh) -> None:

@@ -1,16 +1,14 @@
 """AlexNet as published: two towers, local response normalisation, overlapping pooling."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import torch.nn.functional as F
 from annotated_types import Ge, Gt, Lt
 from torch import Tensor, nn
+from torch.distributed.tensor.parallel import ParallelStyle
 
 from lightning_modules.alexnet.input_stage import POSITIONS, input_stage
 from lightning_modules.alexnet.local_response_norm import LocalResponseNorm
-
-if TYPE_CHECKING:
-    from torch.distributed.tensor.parallel import ParallelStyle
 
 TOWER_CHANNELS = (48, 128, 192, 128)
 """Channels of one tower after conv1, conv2, conv3 and conv4, conv5 (section 3.5 and figure 2)."""
@@ -104,13 +102,13 @@ class AlexNet(nn.Module):
             else:
                 nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
 
-    def tensor_parallel_plan(self, size: int) -> "dict[str, ParallelStyle]":
+    def tensor_parallel_plan(self, size: int) -> dict[str, ParallelStyle]:
         """How the layers are split over `size` devices, for `parallelize_module`: one tower on each of two.
 
         Raises:
             ValueError: `size` is not 1 or 2, or `hidden_size` is odd.
         """
-        # Here, because it takes a second to import and most runs have no use for it.
+        # Here, because its classes are kinds of those above.
         from lightning_modules.alexnet.tensor_parallel import tensor_parallel_plan
 
         return tensor_parallel_plan(self, size)

@@ -17,6 +17,10 @@ class LayerCache:
         """Stores `key` and `value` (B, H_kv, T, head_dim); returns all that attention must read, (B, H_kv, S,
         head_dim)."""
         owner = self.owner
+        if key.shape[1] != self.keys.shape[2]:  # assigning would repeat one head for all without a word
+            raise ValueError(
+                f"{key.shape[1]} heads of keys do not fit a cache of {self.keys.shape[2]}: generate in one process"
+            )
         self.keys[owner.rows, owner.positions] = key.transpose(1, 2).to(self.keys.dtype)
         self.values[owner.rows, owner.positions] = value.transpose(1, 2).to(self.values.dtype)
         seen = slice(0, owner.span)

@@ -4,11 +4,12 @@ It knows nothing of devices, number formats, sharding, compilation or recomputat
 outside.
 """
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import torch
 from annotated_types import Ge, Gt, Lt
 from torch import Tensor, nn
+from torch.distributed.tensor.parallel import ParallelStyle
 
 from lightning_modules.transformer.attention import document_mask
 from lightning_modules.transformer.block import Block
@@ -16,9 +17,7 @@ from lightning_modules.transformer.cache import KeyValueCache
 from lightning_modules.transformer.head import Head, TiedHead
 from lightning_modules.transformer.norm import RMSNorm
 from lightning_modules.transformer.rope import Rope
-
-if TYPE_CHECKING:
-    from torch.distributed.tensor.parallel import ParallelStyle
+from lightning_modules.transformer.tensor_parallel import tensor_parallel_plan
 
 INIT_STD = 0.02
 """Standard deviation of initial weights (Radford et al. 2019; also Llama's in Hugging Face)."""
@@ -119,14 +118,11 @@ class Transformer(nn.Module):
                 branch_end = name.endswith(("attention.output.weight", "feed_forward.down.weight"))
                 parameter.normal_(0.0, residual_std if branch_end else INIT_STD)
 
-    def tensor_parallel_plan(self, size: int) -> "dict[str, ParallelStyle]":
+    def tensor_parallel_plan(self, size: int) -> dict[str, ParallelStyle]:
         """How the modules are split over `size` devices, for `parallelize_module`; see `tensor_parallel.py`.
 
         Raises ValueError, naming the keys, when the heads or the feed-forward width do not divide evenly.
         """
-        # Here, because it takes a second to import and most runs have no use for it.
-        from lightning_modules.transformer.tensor_parallel import tensor_parallel_plan
-
         return tensor_parallel_plan(self, size)
 
     def hidden(self, tokens: Tensor, documents: Tensor | None = None, cache: KeyValueCache | None = None) -> Tensor:

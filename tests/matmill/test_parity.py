@@ -26,9 +26,9 @@ def test_the_command_prints_a_table_and_notices_nothing_equal_that_is_not(tmp_pa
 def test_all_strategies_in_all_formats():
     """The whole table: float32 within 1e-5, other formats within their own error.
 
-    That error is measured where it is: the largest distance, over the 20 steps, of the format's losses in one process
-    from float32's. Strategies differ in the order of sums and in where these are rounded, which is part of it. Each
-    format's losses must differ from float32's at all, and fall, or the comparison would prove nothing.
+    That error is measured where it is, in one process, against float32 (see `rows`). Strategies differ in the order of
+    sums and in where these are rounded, which is part of it. Each format's losses must differ from float32's at all,
+    and fall, or the comparison would prove nothing.
     """
     config = compose("bench", ["what=parity", "experiment=parity", f"precisions=[{','.join(PRECISIONS)}]"])
     table = rows(config)
