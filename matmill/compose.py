@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -85,7 +86,10 @@ def create_loader(config_dir: str | None = None) -> Loader:
 def _of_launch(what: str, otherwise: str = "") -> int | str:
     """``${launch:devices}``: processes on this machine; ``${launch:run,NAME}``: a run's name, the launcher's if any."""
     launch = Launch.read()
-    return launch.local_world_size if what == "devices" else launch.run_name(otherwise)
+    if what == "devices":
+        return launch.local_world_size
+    # OmegaConf resolves a default that is not needed as well: a process that was given its directory needs no name.
+    return otherwise if "MATMILL_RUN_DIR" in os.environ else launch.run_name(otherwise)
 
 
 def _apply(override: Override, config: DictConfig, groups: Sequence[str]) -> None:

@@ -106,3 +106,15 @@ def test_devices_that_contradict_the_launcher():
     launch.check_devices("auto")
     with pytest.raises(ConfigError, match="devices=4, but torchrun started 8 processes on this machine"):
         launch.check_devices(4)
+
+
+def test_a_process_that_was_given_its_directory_needs_no_job_id(monkeypatch):
+    """The processes of `devices=2` come to the directory that the command chose, also where `run_dir` was not set."""
+    from matmill.compose import compose
+
+    for name, value in {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match="run_dir: must be set"):
+        compose("train", [])
+    monkeypatch.setenv("MATMILL_RUN_DIR", "runs/chosen")
+    assert compose("train", []).run_dir == "runs/chosen"
