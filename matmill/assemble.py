@@ -22,6 +22,7 @@ from matmill.launch import Launch
 from matmill.targets import build, resolve
 from strategies.async_writer import AsyncWriter
 from strategies.directory import DirectoryCheckpoints
+from strategies.mesh import Mesh
 
 
 def quiet_libraries() -> None:
@@ -95,9 +96,11 @@ def _try_out(module: WindowModule, strategy: Any) -> None:
         except ValueError as error:
             raise ConfigError(one_line(error)) from error
     try:
-        module.make_optimizer(decay_groups(network))
+        optimizer = module.make_optimizer(decay_groups(network))
     except (TypeError, ValueError) as error:
         raise ConfigError(f"optimizer: {one_line(error)}") from error
+    if isinstance(strategy, Mesh) and not getattr(optimizer, "takes_sharded", True):
+        raise ConfigError("optimizer=adamw_8bit_bnb cannot take sharded parameters; use optimizer=adamw_8bit")
 
 
 def count_steps(config: DictConfig, data: Any) -> int:

@@ -14,6 +14,9 @@ import bitsandbytes.optim  # noqa: E402
 class BitsandbytesAdamW8bit(bitsandbytes.optim.AdamW8bit):
     """bitsandbytes.optim.AdamW8bit with a flat state."""
 
+    takes_sharded = False
+    """Its kernels know nothing of DTensors; `adamw_8bit` does."""
+
     def state_dict(self) -> dict[str, Any]:
         """The state by name; bitsandbytes would hide it in a nested dict from a kind of sharding that is not used."""
         return Optimizer.state_dict(self)
