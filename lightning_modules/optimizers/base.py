@@ -42,7 +42,7 @@ class ShardedOptimizer(Optimizer):
 
     def update(self, group: dict[str, Any], members: list[Member]) -> None:
         """Take one step with the parameters of one group that have a gradient."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not implement update()")
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
