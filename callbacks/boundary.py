@@ -7,12 +7,13 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import lightning.pytorch as L
-import torch
-import torch.distributed as dist
 from annotated_types import Gt
 from lightning.pytorch.utilities import rank_zero_warn
 
+from callbacks.agreement import Agreement
 from callbacks.checkpoints import CheckpointFolder
+from callbacks.loop_counters import set_counters
+from callbacks.phases import wait_for_device
 from callbacks.saving import Saving
 from utilization.clock import PhaseClock
 
@@ -35,9 +36,10 @@ class Preempted(SystemExit):
 class Boundary(L.Callback):
     """Owns what happens between steps: evaluate, save, or leave because a signal asked for it.
 
-    A signal only sets a flag; at the next step boundary (or evaluation batch) every device learns of it, the run saves
-    and raises `Preempted`. A run that leaves inside an evaluation owes it: the whole evaluation is done again first
-    thing after the resume, so that the schedule sees the same validation metrics as an uninterrupted run.
+    A signal only sets a flag; at the next step boundary (or evaluation batch) the run saves and raises `Preempted`.
+    With several devices all learn of it at the boundary after that one, unless something else is due there. A run that
+    leaves inside an evaluation owes it: the whole evaluation is done again first thing after the resume, so that the
+    schedule sees the same validation metrics as an uninterrupted run.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Boundary(L.Callback):
         self.signal = 0
         self.clock = PhaseClock()
         self.saving = Saving(self.folder, self.clock, writer)
+        self._agreement = Agreement()
 
     def take_signals(self, trainer: L.Trainer) -> None:
         """Handle SIGTERM, SIGINT and SIGUSR1 here instead of in Lightning; call it before `fit`.
@@ -83,6 +86,7 @@ class Boundary(L.Callback):
         if trainer.is_global_zero:
             self.folder.clean()
         self.saving.open()
+        self._agreement.open()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if self.owed:
@@ -94,19 +98,21 @@ class Boundary(L.Callback):
         step = trainer.global_step
         last = step >= trainer.max_steps
         evaluate = last or (self.validate_every_steps is not None and step % self.validate_every_steps == 0)
+        due = last or (step % self.save_every_steps == 0 if self.save_every_steps else evaluate)
         self.owed = evaluate
-        self._leave_if_asked(trainer)
+        if evaluate or due:
+            wait_for_device(trainer, self.clock)
+        self._leave_if_asked(trainer, at_once=evaluate or due)
         improved = False
         if evaluate:
             self._evaluate(trainer)
             improved = self._judge(trainer)
-        due = step % self.save_every_steps == 0 if self.save_every_steps else evaluate
-        if due or last or improved:
+        if due or improved:
             self.saving.save(trainer, self.best_step, wait=last)
 
     def on_validation_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
         if self.owed:
-            self._leave_if_asked(trainer)
+            self._leave_if_asked(trainer, at_once=True)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self.saving.finish(trainer)
@@ -121,19 +127,7 @@ class Boundary(L.Callback):
         self.owed, self.best, self.best_step = (state_dict[name] for name in ("owed", "best", "best_step"))
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Write Lightning's loop counters as if exactly the finished steps had been done, whatever the moment."""
-        fit = checkpoint["loops"]["fit_loop"]
-        batches = trainer.fit_loop.epoch_loop.batch_progress.total.ready
-        count = dict.fromkeys(("ready", "started", "processed", "completed"), batches)
-        fit["epoch_loop.batch_progress"] = {"total": count, "current": dict(count), "is_last_batch": False}
-        none = dict.fromkeys(("ready", "started", "processed", "completed"), 0)
-        fit["epoch_loop.val_loop.batch_progress"] = {"total": none, "current": dict(none), "is_last_batch": False}
-        if not pl_module.automatic_optimization:
-            steps = {"ready": trainer.global_step, "completed": trainer.global_step}
-            fit["epoch_loop.manual_optimization.optim_step_progress"] = {"total": steps, "current": dict(steps)}
-            epoch = {"ready": 1, "started": 1, "processed": 0, "completed": 0}
-            fit["epoch_progress"] = {"total": epoch, "current": dict(epoch)}
-            fit["epoch_loop.state_dict"]["_batches_that_stepped"] = trainer.global_step
+        set_counters(checkpoint["loops"]["fit_loop"], trainer, pl_module.automatic_optimization)
 
     def metrics(self, trainer: L.Trainer, module: L.LightningModule) -> dict[str, float]:
         """Time that saves took from the training, in the row after a save."""
@@ -177,13 +171,17 @@ class Boundary(L.Callback):
         if trainer.is_global_zero and self.best_step is not None:
             self.folder.set_best(self.best_step)
 
-    def _leave_if_asked(self, trainer: L.Trainer) -> None:
-        """All devices learn of a signal and of a save that is complete, and act on it at the same step."""
-        asked, busy = self.signal, int(self.saving.busy)
-        if trainer.world_size > 1:
-            flags = torch.tensor([asked, busy], device=trainer.strategy.root_device)
-            dist.all_reduce(flags, op=dist.ReduceOp.MAX)
-            asked, busy = flags.tolist()
+    def _leave_if_asked(self, trainer: L.Trainer, at_once: bool) -> None:
+        """All devices learn of a signal and of a save that is complete, and act on it at the same step.
+
+        Where nothing is due nobody waits for the others: what happened at the step before is acted on. A save begins at
+        no such step, so what is said of it is never older than the save.
+        """
+        flags = [self.signal, int(self.saving.busy)]
+        agreed = self._agreement.now(flags) if at_once else self._agreement.later(flags)
+        if agreed is None:
+            return
+        asked, busy = agreed
         if not busy:
             self.saving.finish(trainer)
         if asked:

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 import lightning.pytorch as L
 from annotated_types import Gt
 
+from callbacks.phases import clock_of, wait_for_device
+
 
 class MetricsLog(L.Callback):
     """Writes one row of metrics every `every_steps` optimizer steps and one after every evaluation.
@@ -22,6 +24,7 @@ class MetricsLog(L.Callback):
         step = trainer.global_step
         if step % self.every_steps and step < trainer.max_steps:
             return
+        wait_for_device(trainer, clock_of(trainer))
         reduced = getattr(pl_module, "reduced_metrics", None)
         row = reduced() if reduced is not None else _plain(trainer)
         for callback in trainer.callbacks:  # type: ignore[attr-defined]

@@ -1,5 +1,7 @@
 """Counts the FLOPs of a run's training step from the module that runs it."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import lightning.pytorch as L
@@ -8,7 +10,20 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from callbacks.float8_flops import Float8Flops
 from utilization.flops import FlopCount, count_training_flops
+
+
+@dataclass(frozen=True)
+class StepFlops:
+    """FLOPs of a micro-batch.
+
+    count: by operators.
+    by_format: the model FLOPs by the number format in which they are multiplied; None if that cannot be told.
+    """
+
+    count: FlopCount
+    by_format: Mapping[str, float] | None
 
 
 def shapes_of(micro_batch: Any) -> Any:
@@ -16,19 +31,21 @@ def shapes_of(micro_batch: Any) -> Any:
     return tree_map(lambda x: torch.empty_like(x, device="meta") if isinstance(x, Tensor) else x, micro_batch)
 
 
-def count_step_flops(module: L.LightningModule, micro_batch: Any, strategy: Any = None) -> FlopCount | None:
+def count_step_flops(module: L.LightningModule, micro_batch: Any, trainer: L.Trainer) -> StepFlops | None:
     """FLOPs of a micro-batch by the module's `build_network` and `network_loss`, or a warning and None.
 
     What the strategy recomputes counts as executed, not as model FLOPs.
     """
     build, loss = getattr(module, "build_network", None), getattr(module, "network_loss", None)
-    recompute = getattr(strategy, "recompute_in", None)
+    recompute = getattr(trainer.strategy, "recompute_in", None)
     if build is None or loss is None:
         rank_zero_warn(f"{type(module).__name__} has no build_network and network_loss to count FLOPs by: no MFU")
         return None
+    formats = Float8Flops(trainer)
 
     def build_as_it_runs() -> nn.Module:
         network: nn.Module = build()
+        formats.watch(network)
         if recompute is not None:
             recompute(network)
         return network
@@ -41,4 +58,4 @@ def count_step_flops(module: L.LightningModule, micro_batch: Any, strategy: Any 
         return None
     if count.uncounted:
         rank_zero_warn(f"operators without a FLOP formula count as zero: {', '.join(count.uncounted)}")
-    return count
+    return StepFlops(count, formats.of(count.model))

@@ -97,6 +97,15 @@ class WindowDataModule(L.LightningDataModule):
         """Write into `directory` what running the trained model needs (tokenizer, class names, normalisation)."""
         raise NotImplementedError(f"{type(self).__name__} does not implement save()")
 
+    def outline(self) -> MicroBatch:
+        """A training micro-batch on the meta device, from the settings alone: the data need not be here."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement outline()")
+
+    @property
+    def known_facts(self) -> dict[str, int]:
+        """Those of the `facts` that the settings tell without reading the data."""
+        return {}
+
     @property
     def order(self) -> SampleOrder:
         """The order of the training samples.

@@ -207,7 +207,8 @@ class WindowModule(L.LightningModule):
         return int(getattr(self.trainer.strategy, "data_parallel_size", self.trainer.world_size))
 
     def _sum_over_data(self, value: float) -> Tensor:
-        total = torch.tensor(value, dtype=torch.float64, device=self._root_device)
+        # Filled there: a copy from the host's pageable memory waits for the device.
+        total = torch.full((), value, dtype=torch.float64, device=self._root_device)
         if self._data_parallel_size > 1:
             dist.all_reduce(total, group=getattr(self.trainer.strategy, "data_parallel_group", None))
         return total

@@ -47,7 +47,7 @@ def build_data(config: DictConfig) -> Any:
     Raises:
         ConfigError: the model is too small for the data, such as a vocabulary below the tokenizer's.
     """
-    data = build(config.data, list(config.allow_targets), **_accepted(config, "data", seed=config.seed))
+    data = build(config.data, list(config.allow_targets), **accepted(config, "data", seed=config.seed))
     if isinstance(data, WindowDataModule):
         try:
             data.prepare()
@@ -62,13 +62,16 @@ def build_data(config: DictConfig) -> Any:
     return data
 
 
-def build_module(config: DictConfig) -> L.LightningModule:
-    """The LightningModule; ours gets the optimizer, the schedule, the seed and the clipping, another brings its own."""
+def build_module(config: DictConfig, devices: int | None = None) -> L.LightningModule:
+    """The LightningModule; ours gets the optimizer, the schedule, the seed and the clipping, another brings its own.
+
+    `devices`: how many the network must fit on, if not those of this launch.
+    """
     allow = list(config.allow_targets)
     target = resolve(config.model._target_, allow)
     if isinstance(target, type) and issubclass(target, WindowModule):
         supplied = {
-            "optimizer": build(config.optimizer, allow, **_accepted(config, "optimizer", seed=config.seed)),
+            "optimizer": build(config.optimizer, allow, **accepted(config, "optimizer", seed=config.seed)),
             "schedule": build(config.schedule, allow),
             "seed": config.seed,
             "gradient_clip_norm": config.trainer.gradient_clip_norm,
@@ -79,7 +82,7 @@ def build_module(config: DictConfig) -> L.LightningModule:
     if not isinstance(module, L.LightningModule):
         raise ConfigError(f"model._target_={config.model._target_} is not a LightningModule")
     if isinstance(module, WindowModule):
-        _try_out(module, build_strategy(config, Launch.read().world_size))
+        _try_out(module, build_strategy(config, devices or Launch.read().world_size))
     return module
 
 
@@ -177,7 +180,7 @@ def build_strategy(config: DictConfig, world_size: int) -> Any:
     if config.strategy._target_ == "strategies.SingleDevice" and world_size != 1:
         raise ConfigError(f"devices={world_size} needs a strategy over several devices, such as strategy=ddp")
     device = "cuda:0" if _device_type() == "cuda" else "cpu"
-    strategy = build(config.strategy, list(config.allow_targets), **_accepted(config, "strategy", device=device))
+    strategy = build(config.strategy, list(config.allow_targets), **accepted(config, "strategy", device=device))
     if hasattr(strategy, "check_devices"):
         try:
             strategy.check_devices(world_size)
@@ -188,15 +191,15 @@ def build_strategy(config: DictConfig, world_size: int) -> Any:
 
 def build_precision(config: DictConfig) -> Any:
     """The Lightning precision plugin."""
-    accepted = _accepted(config, "precision", device_type=_device_type())
-    return build(config.precision, list(config.allow_targets), **accepted)
+    supplied = accepted(config, "precision", device_type=_device_type())
+    return build(config.precision, list(config.allow_targets), **supplied)
 
 
 def _device_type() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _accepted(config: DictConfig, group: str, **supplied: Any) -> dict[str, Any]:
+def accepted(config: DictConfig, group: str, **supplied: Any) -> dict[str, Any]:
     """Those of the supplied arguments that the class of a group takes and the config leaves open."""
     node = config[group]
     parameters = inspect.signature(resolve(node._target_, list(config.allow_targets))).parameters

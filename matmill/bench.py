@@ -1,5 +1,6 @@
 """`matmill bench train`: what the trainer costs, side by side with a bare loop in the same run."""
 
+import importlib
 import json
 import statistics
 import sys
@@ -13,18 +14,29 @@ from rich.table import Table
 
 from matmill.launch import Launch
 
+MEASUREMENTS = {
+    "hardware": "bench_hardware",
+    "predict": "bench_predict",
+    "data": "bench_data",
+    "decode": "bench_decode",
+    "overhead": "bench_overhead",
+    "parity": "parity",
+    "recompute": "recompute_cost",
+}
+"""The module of each value of `what` but train."""
 WARM_UP_STEPS = 3
 """First steps allocate, measure peaks and warm caches; no loop is timed on them."""
 
 
 def run(config: DictConfig) -> int:
     """Measure the config: how depends on `what` (conf/bench.yaml)."""
-    from matmill import parity, recompute_cost
     from matmill.schema import check
     from matmill.settings import Bench
 
     check(config, Bench)
-    return {"train": _train, "parity": parity.run, "recompute": recompute_cost.run}[config.what](config)
+    if config.what == "train":
+        return _train(config)
+    return int(importlib.import_module(f"matmill.{MEASUREMENTS[config.what]}").run(config))
 
 
 def _train(config: DictConfig) -> int:

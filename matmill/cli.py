@@ -18,7 +18,7 @@ from matmill.launch import Launch, launch_or_alone
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-COMMANDS = {"train", "config", "generate", "evaluate", "export", "bench"}
+COMMANDS = {"train", "plan", "config", "generate", "evaluate", "export", "report", "bench"}
 PRIMARY = {"config": "train", "export": "export_run"}
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -30,6 +30,7 @@ class Arguments:
     words: list[str] = field(default_factory=list)
     command: str | None = None
     overrides: list[str] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
     config_dir: str | None = None
     multirun: bool = False
     help: bool = False
@@ -90,9 +91,12 @@ def parse(words: Sequence[str], arguments: Arguments) -> None:
                 raise ConfigError(f"{word}: unknown command{hint}")
             arguments.command = word
         else:
-            # `matmill bench train` reads better than `matmill bench what=train`.
-            bare = arguments.command == "bench" and "=" not in word
-            arguments.overrides.append(f"what={word}" if bare else word)
+            # `bench train` reads better than `bench what=train`, and `report RUN` than `report paths=[RUN]`.
+            if "=" not in word and arguments.command == "report":
+                arguments.paths.append(word)
+            else:
+                bare = arguments.command == "bench" and "=" not in word
+                arguments.overrides.append(f"what={word}" if bare else word)
             arguments.debug |= word.lower() == "debug=true"
 
 
@@ -108,11 +112,11 @@ def _dispatch(arguments: Arguments) -> int:
         print(help_text(arguments.command, arguments.config_dir))
         return 0 if arguments.help else USAGE
     if arguments.multirun:
-        if arguments.command != "train":
-            raise ConfigError("-m: only train runs several jobs")
-        from matmill.multirun import run_all
+        return _several(arguments)
+    if arguments.command == "plan":
+        from matmill.plan import run as plan
 
-        return run_all(arguments.overrides, arguments.config_dir)
+        return plan(arguments.overrides, arguments.config_dir)
     if arguments.command == "config":
         from matmill.config import show
 
@@ -120,6 +124,8 @@ def _dispatch(arguments: Arguments) -> int:
     from matmill.compose import compose
 
     config = compose(PRIMARY.get(arguments.command, arguments.command), arguments.overrides, arguments.config_dir)
+    if arguments.paths:
+        config.paths = [*config.paths, *arguments.paths]
     arguments.debug = arguments.debug or config.get("debug") is True
     status = _elsewhere(config, arguments) if arguments.command in ("train", "bench") else None
     if status is not None:
@@ -130,6 +136,23 @@ def _dispatch(arguments: Arguments) -> int:
         check(config)
     module = importlib.import_module(f"matmill.{arguments.command}")
     return int(module.run(config) or 0)
+
+
+def _several(arguments: Arguments) -> int:
+    """Run a command for every combination of comma-separated values."""
+    if arguments.command == "train":
+        from matmill.multirun import run_all
+
+        return run_all(arguments.overrides, arguments.config_dir)
+    if arguments.command == "plan":
+        from matmill.plan import run_variants as plan_variants
+
+        return plan_variants(arguments.overrides, arguments.config_dir)
+    if arguments.command == "bench" and "what=predict" in arguments.overrides:
+        from matmill.bench_predict import run_variants
+
+        return run_variants([word for word in arguments.overrides if word != "what=predict"], arguments.config_dir)
+    raise ConfigError("-m: only train, plan and bench predict take several values")
 
 
 def _elsewhere(config: DictConfig, arguments: Arguments) -> int | None:

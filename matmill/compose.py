@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from hydra import errors as hydra_errors
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.types import Override
 from hydra.core.utils import setup_globals
 from omegaconf import DictConfig, OmegaConf
@@ -21,6 +22,7 @@ from matmill.errors import ConfigError, did_you_mean, one_line
 from matmill.launch import Launch
 from matmill.loader import Loader, leaves
 from matmill.overrides import parse_overrides, refuse_sweeps
+from utilization.hardware import HARDWARE
 
 CONF_DIR = Path(__file__).resolve().parent.parent / "conf"
 COMMAND_LINE = "command line"
@@ -56,6 +58,8 @@ def compose_with_origins(config_name: str, overrides: Sequence[str] = (), config
     setup_globals()  # registers the ${now:...} resolver
     OmegaConf.register_new_resolver("unique", lambda: secrets.token_hex(2), use_cache=True, replace=True)
     OmegaConf.register_new_resolver("launch", _of_launch, replace=True)
+    for key in HARDWARE:  # hardware=h100_sxm: an option of the group for each entry of the table
+        ConfigStore.instance().store(group="hardware", name=key, node={"defaults": ["auto", "_self_"], "name": key})
     loader = create_loader(config_dir)
     parsed = parse_overrides(overrides, loader, commas_sweep=config_name == "train")
     refuse_sweeps(parsed)

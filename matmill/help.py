@@ -10,11 +10,13 @@ USAGE = "usage: matmill COMMAND [key=value ...] [-m] [--config-dir DIR] [--help]
 
 COMMANDS = {
     "train": "train an experiment; -m runs every combination of comma-separated values",
+    "plan": "say what a run should cost before it runs; -m compares every combination",
     "config": "print the composed configuration and where each value comes from",
     "generate": "continue a prompt with a trained language model",
     "evaluate": "score a run's checkpoint on its validation data",
     "export": "write a run's model in another format, reload it and score it",
-    "bench": "measure speed: `matmill bench train` sets the trainer beside a bare loop",
+    "report": "one HTML page of a run, of several, or of a sweep: matmill report RUN ...",
+    "bench": "measure: bench train | hardware | predict | data | decode | overhead | parity | recompute",
 }
 KEYS = {
     "experiment=NAME": "a complete experiment (listed below)",
@@ -42,6 +44,12 @@ EXAMPLES = {
         "matmill train -m optimizer.lr=1e-4,1e-3",
     ],
     "config": ["matmill config experiment=alexnet_mnist optimizer.lr=1e-4"],
+    "plan": [
+        "matmill plan",
+        "matmill plan model=llama3_8b hardware=h100_sxm strategy=fsdp devices=8 tokens=1e12",
+        "matmill plan -m model=llama3_8b hardware=h100_sxm,h200,b200",
+    ],
+    "report": ["matmill report runs/mine", "matmill report sweeps/mine output=sweep.html"],
     "bench": ["matmill bench train", "matmill bench train model=transformer_30m 'against=[bare,transformers]'"],
 }
 

@@ -34,9 +34,12 @@ class Checkpoint:
 
 @dataclass
 class Hardware:
-    """`hardware`: what utilization is measured against; FLOP/s."""
+    """`hardware`: what utilization is measured against and plans are made for; FLOP/s, price an hour, bytes/s."""
 
+    name: str | None
     peak_flops: Annotated[float, Gt(0)] | None
+    price_per_hour: Annotated[float, Ge(0)] | None
+    network_bandwidth: Annotated[float, Gt(0)]
 
 
 @dataclass(kw_only=True)
@@ -89,14 +92,36 @@ class Train:
 
 
 @dataclass(kw_only=True)
+class Plan(Train):
+    """The root of ``conf/plan.yaml``: a training config, and what to assume of the world."""
+
+    tokens: Annotated[float, Gt(0)] | None
+    samples: Annotated[float, Gt(0)] | None
+    assume_flops: Annotated[float, Gt(0)] | None
+    measure: bool
+    conventions: bool
+    advise: bool
+    device_mtbf_hours: Annotated[float, Gt(0)]
+    restart_seconds: Annotated[float, Ge(0)]
+    save_stall_seconds: Annotated[float, Ge(0)]
+    decode_context: Annotated[int, Gt(0)] | None
+    format: Literal["table", "json"]
+
+
+@dataclass(kw_only=True)
 class Bench(Train):
     """The root of ``conf/bench.yaml``: a training config and how to measure it."""
 
-    what: Literal["train", "parity", "recompute"]
+    what: Literal["train", "parity", "recompute", "hardware", "predict", "data", "decode", "overhead"]
     steps: Annotated[int, Gt(0)]
     against: list[Literal["bare", "transformers"]]
     strategies: list[Literal["single", "ddp", "fsdp", "hsdp", "tensor", "fsdp_tensor"]]
     precisions: list[Literal["fp32", "bf16_mixed", "bf16_true", "fp8_tensorwise", "fp8_rowwise", "fp8_rowwise_gw_hp"]]
+    run: Annotated[str, MinLen(1)] | None
+    workers: Annotated[list[Annotated[int, Ge(0)]], MinLen(1)]
+    batch: Annotated[list[Annotated[int, Gt(0)]], MinLen(1)]
+    prompt_tokens: Annotated[int, Gt(0)]
+    dtype: Literal["fp32", "bf16", "fp16"]
     format: Literal["table", "json"]
 
 

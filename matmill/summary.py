@@ -26,12 +26,19 @@ _SHOWN = {
     "samples_per_second": "{:,.0f}",
     "achieved_flops_per_second": "{:.3g}",
     "mfu": "{:.1%}",
+    "step_seconds": "{:.4f}",
     "data_wait_fraction": "{:.1%}",
+    "communication_exposed_fraction": "{:.1%} (sampled)",
     "peak_memory_bytes": "{:,}",
+    "power_watts": "{:.0f}",
+    "energy_joules": "{:,.0f}",
+    "cost": "{:,.2f}",
     "goodput": "{:.1%}",
     "parameters": "{:,}",
     "wall_seconds": "{:.1f}",
 }
+_IF_KNOWN = ("communication_exposed_fraction", "power_watts", "energy_joules", "cost")
+"""Most runs do not know these, and a table of what is unknown helps nobody."""
 
 
 def write(path: Path, trainer: L.Trainer, module: L.LightningModule, config: DictConfig, status: str) -> None:
@@ -69,13 +76,23 @@ def show(path: Path, shown: Path) -> None:
     row = json.loads((path / "summary.json").read_text())
     table = Table(title=f"{row['status']} after {row['steps']} steps", show_header=False, title_justify="left")
     for name, text in _SHOWN.items():
-        if name in row:
+        if name in row and not (row[name] is None and name in _IF_KNOWN):
             table.add_row(name, "unknown" if row[name] is None else text.format(row[name]))
+    if row.get("time_parts"):
+        table.add_row("time_parts", _parts(row["time_parts"]))
     console = Console()
     console.print(table)
-    for left in (row["checkpoint"], "metrics.csv", "summary.json"):
+    for left in (row["checkpoint"], "metrics.csv", "summary.json", "report.html"):
         if left and (path / left).exists():
             console.print(f"  {shown / left}", highlight=False, soft_wrap=True)
+
+
+def _parts(seconds: dict[str, float | None]) -> str:
+    """Shares of this process's wall time, those that round to nothing left out."""
+    known = {part: value for part, value in seconds.items() if value}
+    whole = sum(known.values())
+    shares = sorted(((value / whole, part) for part, value in known.items()), reverse=True)
+    return ", ".join(f"{part} {share:.0%}" for share, part in shares if share >= 0.005)
 
 
 def _state_bytes(optimizers: list[Optimizer]) -> float | None:

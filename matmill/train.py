@@ -9,10 +9,13 @@ from omegaconf import DictConfig
 
 from callbacks.boundary import INTERRUPTED, Boundary, Preempted
 from matmill import assemble, summary
+from matmill.environment import write_environment
 from matmill.errors import ConfigError, describe
 from matmill.group import Meeting, check_gpus
 from matmill.launch import Launch
+from matmill.report import write_report
 from matmill.run import RunDirectory, record_failure
+from matmill.run_plan import write_run_plan
 from matmill.schema import check
 from strategies.checkpoint import load_meta
 
@@ -44,6 +47,8 @@ def run(config: DictConfig) -> int:
         directory.start(config, start["step"])
         if hasattr(data, "save"):
             data.save(directory.path / "data")
+        write_environment(directory.path)
+        write_run_plan(config, directory.path, launch.world_size)
         done = f"continues after step {start['step']} of {max_steps}" if start["step"] else f"{max_steps} steps"
         _say(f"{config.run_dir}: {done}")
     boundary.take_signals(trainer)
@@ -66,6 +71,7 @@ def run(config: DictConfig) -> int:
         directory.checkpoints.remove_damaged()
         summary.write(directory.path, trainer, module, config, "finished")
         directory.set_status("finished", trainer.global_step)
+        write_report(directory.path)
         summary.show(directory.path, Path(config.run_dir))
     return 0
 

@@ -39,6 +39,8 @@ class FP8(Autocast):
     precision = "bf16-mixed"  # in Lightning's vocabulary, which has no float8: what surrounds the float8 products
     dtype = torch.bfloat16
     shard_policy = gathered_in(torch.bfloat16)
+    announces = True
+    """Says on the error stream what became of a network; not where one is only planned."""
 
     def __init__(self, *, recipe: Recipe, device_type: str = "cpu") -> None:
         """`recipe`: which operands share a scale; `device_type`: what the run computes on."""
@@ -68,7 +70,8 @@ class FP8(Autocast):
             from precision.fp8_gather import ScalesOfShards
 
             self._refresh_scales = ScalesOfShards(network).refresh
-        _tell(self.name, len(layers), self.kept, self.emulated)
+        if self.announces:
+            _tell(self.name, len(layers), self.kept, self.emulated)
 
     def after_step(self, network: nn.Module) -> None:
         """Sharded weights that are gathered in float8: their scales, in one collective for all."""

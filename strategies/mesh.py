@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
+import torch
 from annotated_types import Ge
 from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import nn
 from torch.distributed import ProcessGroup
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule
 
 from strategies.directory import DirectoryCheckpoints
@@ -85,25 +86,19 @@ class Mesh(DirectoryCheckpoints, ModelParallelStrategy):
         """Start the process group and lay the mesh over it."""
         self._setup_distributed()
         self.layout = self.layout.over(self.world_size)
-        sizes = tuple(size or 1 for size in self.layout)
-        mesh = init_device_mesh(self.root_device.type, sizes, mesh_dim_names=MESH_DIMENSIONS)
-        self._device_mesh = mesh
-        self._data_mesh = mesh["replicate", "shard"]._flatten("data")
-        mesh["shard", "tensor"]._flatten("model")  # DTensor sums over both in one step where it finds them joined
+        mesh = self._device_mesh = make_mesh(self.layout, self.root_device.type)
+        self._data_mesh = mesh["data"]
         assert self.lightning_module is not None
         self.lightning_module._device_mesh = mesh  # Lightning's own property of the module
 
     @property
     def placement(self) -> Placement:
         """How networks are laid over this strategy's devices."""
-        return Placement(
-            self.root_device,
-            self.device_mesh,
-            self.recompute,
-            self.compile,
-            self.reshard_after_forward,
-            self.cpu_offload,
-        )
+        return self.placement_over(self.device_mesh, self.root_device)
+
+    def placement_over(self, mesh: DeviceMesh, device: torch.device) -> Placement:
+        """How a network is laid over a mesh, this strategy's own or one of pretended devices."""
+        return Placement(device, mesh, self.recompute, self.compile, self.reshard_after_forward, self.cpu_offload)
 
     @property
     def data_parallel_size(self) -> int:
@@ -142,6 +137,15 @@ class Mesh(DirectoryCheckpoints, ModelParallelStrategy):
         finally:
             for root in roots:
                 root.set_requires_gradient_sync(True)
+
+
+def make_mesh(layout: Layout, device_type: str) -> DeviceMesh:
+    """The mesh of a layout over all processes of the default group; `data` joins what shares out the samples."""
+    sizes = tuple(size or 1 for size in layout)
+    mesh = init_device_mesh(device_type, sizes, mesh_dim_names=MESH_DIMENSIONS)
+    mesh["replicate", "shard"]._flatten("data")
+    mesh["shard", "tensor"]._flatten("model")  # DTensor sums over both in one step where it finds them joined
+    return mesh
 
 
 def _name(layout: Layout) -> str:

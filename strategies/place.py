@@ -32,6 +32,11 @@ class Placement:
     reshard_after_forward: bool = True
     cpu_offload: bool = False
 
+    @property
+    def sharded(self) -> bool:
+        """Whether FSDP2 lays the network over more than one device."""
+        return self.mesh is not None and self.mesh["replicate"].size() * self.mesh["shard"].size() > 1
+
 
 def place(network: nn.Module, precision: Any, initialise: Callable[[nn.Module], None], how: Placement) -> None:
     """Make a network that was built on the meta device in float32 ready to train.
@@ -43,22 +48,30 @@ def place(network: nn.Module, precision: Any, initialise: Callable[[nn.Module], 
     Raises:
         ValueError: the network does not offer what its layout needs: `blocks`, or `tensor_parallel_plan`.
     """
-    mesh = how.mesh
-    sharded = mesh is not None and mesh["replicate"].size() * mesh["shard"].size() > 1
-    split = mesh["tensor"].size() if mesh is not None else 1
+    prepare(network, precision, how)
+    lay_out(network, precision, how)
+    network.to_empty(device="cpu" if how.cpu_offload else how.device)
+    with DrawWhole():
+        initialise(network)
+
+
+def prepare(network: nn.Module, precision: Any, how: Placement) -> None:
+    """Convert a network on the meta device to its number format."""
     if hasattr(precision, "prepare"):
-        precision.prepare(network, sharded=sharded and not how.cpu_offload, tensor_parallel=split)
-    if mesh is not None and split > 1:
-        parallelize_module(network, mesh["tensor"], plan_of(network, split))
+        split = how.mesh["tensor"].size() if how.mesh is not None else 1
+        precision.prepare(network, sharded=how.sharded and not how.cpu_offload, tensor_parallel=split)
+
+
+def lay_out(network: nn.Module, precision: Any, how: Placement) -> None:
+    """Split, checkpoint, compile and shard a prepared network, in this order."""
+    if how.mesh is not None and how.mesh["tensor"].size() > 1:
+        parallelize_module(network, how.mesh["tensor"], plan_of(network, how.mesh["tensor"].size()))
     if how.recompute != "none":
         recompute_blocks(blocks_of(network, "strategy.activation_checkpointing"), how.recompute)
     if how.compile:
         _compile(blocks_of(network, "strategy.compile"))
-    if mesh is not None and sharded:
-        _shard(network, precision, how, mesh)
-    network.to_empty(device="cpu" if how.cpu_offload else how.device)
-    with DrawWhole():
-        initialise(network)
+    if how.mesh is not None and how.sharded:
+        _shard(network, precision, how, how.mesh)
 
 
 RECOMPILE_LIMIT = 64

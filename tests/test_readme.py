@@ -12,6 +12,7 @@ import pytest
 from matmill.compose import compose, create_loader
 from matmill.overrides import expand
 from matmill.schema import check
+from matmill.settings import Bench, Plan
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -36,6 +37,15 @@ def test_training_commands_compose(command):
         check(compose("train", overrides))
 
 
+@pytest.mark.parametrize("command", commands("plan", "bench"))
+def test_plans_and_measurements_compose(command):
+    """Each shown override is a key of its command."""
+    name, *words = [word for word in shlex.split(command)[1:] if word != "-m"]
+    words = [word if "=" in word else f"what={word}" for word in words]
+    for overrides in expand(words, create_loader()):
+        check(compose(name, overrides), {"plan": Plan, "bench": Bench}[name])
+
+
 @pytest.mark.parametrize("command", commands("generate", "evaluate", "export"))
 def test_other_commands_compose(command):
     """Each shown override is a key of its command."""
@@ -47,6 +57,7 @@ def test_every_command_of_the_readme_is_tried():
     """The tests above see the README's commands at all."""
     assert len(commands("train", "config")) >= 7
     assert len(commands("generate", "evaluate", "export")) >= 3
+    assert len(commands("plan", "bench")) >= 9
 
 
 @pytest.mark.parametrize("row", re.findall(r"^\| `(\w+)` \| (`.*) \|$", README, re.MULTILINE), ids=lambda row: row[0])

@@ -5,8 +5,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal, get_args
 
-Phase = Literal["startup", "data_wait", "step", "checkpoint", "evaluation", "other"]
+Phase = Literal[
+    "startup", "data_wait", "forward_backward", "optimizer", "communication", "checkpoint", "evaluation", "other"
+]
 PHASES: tuple[Phase, ...] = get_args(Phase)
+
+STEP_PHASES: tuple[Phase, ...] = ("forward_backward", "optimizer", "communication")
+"""What a training step itself consists of."""
 
 
 class PhaseClock:
@@ -15,9 +20,10 @@ class PhaseClock:
     It starts in `startup`. Phases:
         startup: building, compiling ahead, restoring, until the first training step.
         data_wait: the training loop waits for the loader.
-        step: forward, backward, optimizer and what else happens in the training loop.
+        forward_backward: from the begin of a step to its last backward pass; optimizer: what comes after it.
+        communication: exchange between devices that nothing hides; only `move` charges it.
         checkpoint, evaluation: as named.
-        other: the rest.
+        other: the rest, such as logging and callbacks between two steps.
     It reads the host's clock only: work still queued on an accelerator is charged to the phase that waits for
     it.
     """
@@ -52,6 +58,13 @@ class PhaseClock:
             yield
         finally:
             self.switch(around)
+
+    def move(self, seconds: float, origin: Phase, to: Phase) -> None:
+        """Charge to `to` what turns out not to have been `origin`'s; never more than `origin` has, nor less than 0."""
+        self.switch(self.current)
+        moved = min(max(round(seconds * 1e9), 0), self._spent[origin])
+        self._spent[origin] -= moved
+        self._spent[to] += moved
 
     def totals(self) -> dict[Phase, float]:
         """Seconds spent in every phase so far."""

@@ -1,5 +1,6 @@
 """FLOPs of a training step, counted from its operators on fake tensors: no hardware needed."""
 
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,10 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
+from utilization.communication import NAMESPACES
+from utilization.fake import empty_on_cpu, fakeify
 from utilization.formulas import LINEAR_WORK, operator_flops
+from utilization.tape import Call, Tape
 
 FLOPS_FORMULA = (
     "operators of one forward and backward pass, without recomputation; "
@@ -39,21 +42,18 @@ class FlopCount:
     uncounted: list[str]
 
 
-class Tape(TorchDispatchMode):
-    """Sees every operator below autograd and adds its FLOPs to the phase it belongs to.
+class FlopCounter:
+    """Adds the FLOPs of the operators that a `Tape` sees to the phase they belong to.
 
-    A graph task is running during the backward pass; inside it gradients are recorded only while activation
-    checkpointing recomputes a forward. A loss that differentiates twice (create_graph=True) looks like
-    recomputation and is counted in `hardware` only.
+    Operators without a formula are noted when they use a parameter of a `watch`ed module, or come from outside aten.
     """
 
     def __init__(self) -> None:
-        super().__init__()
         self.model: Counter[tuple[str, str]] = Counter()  # (phase, operator)
         self.hardware = 0
         self.uncounted: dict[str, None] = {}
-        self._weights: set[int] = set()  # storages of parameters and of tensors computed from parameters alone
-        self._alive: list[Tensor] = []  # keeps those storages' addresses from being used again
+        # Storages of parameters and of tensors computed from parameters alone, as long as they live.
+        self._weights: dict[int, Any] = {}
 
     def watch(self, module: nn.Module) -> None:
         """Notice operators that use a parameter of the module without having a formula."""
@@ -70,67 +70,36 @@ class Tape(TorchDispatchMode):
             by_operator.total(), self.hardware, forward, dict(by_operator.most_common()), list(self.uncounted)
         )
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        out = func(*args, **kwargs)
-        results = [t for t in tree_leaves(out) if isinstance(t, Tensor)]
-        if not results:  # a question about a tensor, e.g. prim::device
-            return out
-        flops = operator_flops(func, args, kwargs, out)
+    def saw(self, call: Call) -> None:
+        """Add the operator's FLOPs. The optimizer's are not the model's (Muon multiplies matrices of its own)."""
+        if call.phase == "optimizer" or not call.results or call.operator.namespace in NAMESPACES:
+            return
+        flops = operator_flops(call.operator, call.args, call.kwargs, call.out)
         if flops is None:
-            self._note_uncounted(func, args, kwargs, results)
-            return out
-        phase = "forward"
-        if torch._C._current_graph_task_id() != -1:
-            phase = "recompute" if torch.is_grad_enabled() else "backward"
-        self.model[phase, func._schema.name.removeprefix("aten::")] += flops[0]
+            self._note_uncounted(call)
+            return
+        self.model[call.phase, call.name] += flops[0]
         self.hardware += flops[1]
-        return out
 
-    def _note_uncounted(self, func: Any, args: Any, kwargs: Any, results: list[Tensor]) -> None:
-        inputs = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+    def _note_uncounted(self, call: Call) -> None:
+        inputs = call.inputs
         from_weights = [t.untyped_storage()._cdata in self._weights for t in inputs]
         if inputs and all(from_weights):
-            self._remember(results)  # a cast, a transpose, a normalised weight
-        name = func._schema.name
-        if not name.startswith("aten::"):
-            self.uncounted[name] = None
-        elif any(from_weights) and not self._is_linear_work(func, inputs, results):
-            self.uncounted[name.removeprefix("aten::")] = None
+            self._remember(call.results)  # a cast, a transpose, a normalised weight
+        if "::" in call.name or (any(from_weights) and not self._is_linear_work(call, inputs)):
+            self.uncounted[call.name] = None
 
     @staticmethod
-    def _is_linear_work(func: Any, inputs: list[Tensor], results: list[Tensor]) -> bool:
-        if torch.Tag.pointwise in func.tags or func._schema.name.removeprefix("aten::") in LINEAR_WORK:
+    def _is_linear_work(call: Call, inputs: list[Tensor]) -> bool:
+        if torch.Tag.pointwise in call.operator.tags or call.name in LINEAR_WORK:
             return True
         storages = {t.untyped_storage()._cdata for t in inputs}
-        return all(t.untyped_storage()._cdata in storages for t in results)  # views, in-place updates
+        return all(t.untyped_storage()._cdata in storages for t in call.results)  # views, in-place updates
 
     def _remember(self, tensors: list[Tensor]) -> None:
-        self._weights.update(t.untyped_storage()._cdata for t in tensors)
-        self._alive.extend(tensors)
-
-
-def fakeify(module: nn.Module) -> nn.Module:
-    """Give a module built on the meta device fake CPU tensors, ties kept; call it inside a FakeTensorMode.
-
-    Meta tensors alone will not do: attention on them falls apart into other operators than on a real device.
-    `module.to()` and `to_empty()` raise on fake tensors.
-    """
-    replaced: dict[int, Tensor] = {}
-
-    def fake(tensor: Tensor) -> Tensor:
-        if id(tensor) not in replaced:
-            empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
-            is_parameter = isinstance(tensor, nn.Parameter)
-            replaced[id(tensor)] = nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty
-        return replaced[id(tensor)]
-
-    for part in module.modules():
-        for tensors in (part._parameters, part._buffers):
-            for name, tensor in tensors.items():
-                if tensor is not None:
-                    tensors[name] = fake(tensor)  # type: ignore[assignment]
-    return module
+        for storage in (tensor.untyped_storage() for tensor in tensors):
+            key = storage._cdata
+            self._weights[key] = weakref.ref(storage, lambda _, key=key: self._weights.pop(key, None))  # type: ignore[misc]
 
 
 def count_training_flops(
@@ -144,18 +113,12 @@ def count_training_flops(
     it is passed on as it is. The process's random state is left alone. Raises whatever the module raises when
     it needs the values of its tensors (`.item()`, boolean indexing) or a device.
     """
+    counter = FlopCounter()
     with torch.random.fork_rng(devices=[]):
         with torch.device("meta"):
             module = build()
-        with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), Tape() as tape:
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), Tape([counter]):
             fakeify(module).train()
-            tape.watch(module)
-            empty = tree_map(_empty_on_cpu, batch)
-            loss(module, empty).backward()
-    return tape.count()
-
-
-def _empty_on_cpu(value: Any) -> Any:
-    if not isinstance(value, Tensor):
-        return value
-    return torch.empty(value.shape, dtype=value.dtype, device="cpu", requires_grad=value.requires_grad)
+            counter.watch(module)
+            loss(module, tree_map(empty_on_cpu, batch)).backward()
+    return counter.count()

@@ -59,7 +59,8 @@ LINEAR_WORK = frozenset(
         "linalg_vector_norm", "_weight_norm_interface", "_weight_norm_interface_backward",
         "_to_copy", "clone", "copy_", "cat", "stack", "sum", "mean", "var", "var_mean", "index",
         "index_select", "gather", "repeat", "constant_pad_nd", "roll", "flip", "index_put_", "empty_like",
-        "zeros_like", "ones_like", "full_like", "new_empty", "new_zeros", "new_empty_strided",
+        "zeros_like", "ones_like", "max", "amax", "to", "contiguous", "full_like", "new_empty", "new_zeros",
+        "new_empty_strided",
     )
 )  # fmt: skip
 

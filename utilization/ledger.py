@@ -1,52 +1,36 @@
-"""The run's ledger: what happened when, across restarts, and the goodput that follows from it."""
+"""The run's ledger: what the run did in every second since it first started, and the goodput that follows."""
 
-import json
-import os
-import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
 
-Event = dict[str, Any]
+from utilization.ledger_file import Event, LedgerFile
+
+__all__ = ["Event", "Goodput", "LedgerFile", "Segment", "goodput", "timeline"]
+
+_ORDER = ("startup", "data_wait", "useful", "evaluation", "checkpoint", "other")
+"""In which order the parts of one record are drawn; a record says how much there was of each, not when."""
 
 
-class LedgerFile:
-    """Append-only file with one JSON object a line.
+@dataclass(frozen=True)
+class Segment:
+    """Something that a run did without a break.
 
-    Every line is one write to a file opened for appending, so lines of two processes do not mix and a kill
-    tears at most the last one; a torn line is closed before the next one is written.
+    begin, end: seconds since the run first started.
+    kind: `useful` (training steps that survive), `redone` (steps that a restart had to do again), `startup`,
+        `checkpoint`, `evaluation`, `data_wait`, `waiting` (no process ran; after a crash also what the process before
+        had not yet recorded) or `other`.
+    process: number of the process, from 0; the one before, for `waiting`.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    begin: float
+    end: float
+    kind: str
+    process: int
 
-    def write(self, event: str, **facts: Any) -> None:
-        """Append an event: start, step, save, failure or stop; `time` is seconds since 1970."""
-        line = json.dumps({"event": event, "time": time.time(), **facts}) + "\n"
-        handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            size = os.fstat(handle).st_size
-            torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-            os.write(handle, (b"\n" if torn else b"") + line.encode())
-        finally:
-            os.close(handle)
-
-    def read(self) -> list[Event]:
-        """All whole events in order; lines that are not are skipped. No file, no events."""
-        try:
-            lines = self.path.read_bytes().splitlines()
-        except FileNotFoundError:
-            return []
-        return [event for line in lines if (event := _parse(line)) is not None]
-
-
-def _parse(line: bytes) -> Event | None:
-    try:
-        event = json.loads(line)
-    except ValueError:  # includes broken UTF-8
-        return None
-    return event if isinstance(event, dict) and "event" in event and "time" in event else None
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.end - self.begin
 
 
 @dataclass(frozen=True)
@@ -56,10 +40,9 @@ class Goodput:
     goodput: useful_seconds / wall_seconds, 0 to 1.
     wall_seconds: from the first start to the end if the run has finished, else to now.
     useful_seconds: seconds of the training steps that survive; steps done again after a restart count once.
-    lost: the rest by cause, summing with useful_seconds to wall_seconds: `redone` (steps whose result was
-        lost), `waiting` (between processes; after a crash also what it had not yet recorded), the phases of
-        the clock, and `other`.
+    lost: the rest by cause, the other kinds of `Segment`, summing with useful_seconds to wall_seconds.
     interruptions: starts that had to continue a run that had not finished.
+    mean_time_between_interruptions: seconds in which a process ran for every interruption; None without any.
     """
 
     goodput: float
@@ -67,48 +50,119 @@ class Goodput:
     useful_seconds: float
     lost: Mapping[str, float]
     interruptions: int
+    mean_time_between_interruptions: float | None
 
 
-@dataclass
-class _Account:
-    """Adds up the events of a ledger."""
+@dataclass(frozen=True)
+class _Steps:
+    """A segment of training steps: those after `first`, up to `to`."""
 
-    spans: list[tuple[int, int, float]] = field(default_factory=list)  # steps (from, to] and their seconds
-    lost: dict[str, float] = field(default_factory=dict)
-    step: int = 0
-    last: Event | None = None
-    interruptions: int = 0
+    segment: Segment
+    first: int
+    to: int
 
-    def lose(self, cause: str, seconds: float) -> None:
-        if seconds > 0:
-            self.lost[cause] = self.lost.get(cause, 0.0) + seconds
 
-    def start(self, event: Event) -> None:
+class _Draft:
+    """Turns events into segments that follow one another without a gap."""
+
+    def __init__(self, began: float) -> None:
+        self.began = began
+        self.time = 0.0  # until when the segments reach
+        self.segments: list[Segment | _Steps] = []
+        self.step = 0
+        self.process = -1
+        self.last: Event | None = None
+        self.interruptions = 0
+
+    def add(self, event: Event) -> None:
+        """Account for the time since the event before; a clock that was set back stands still meanwhile."""
+        if event["event"] == "save":  # it can come late, and says nothing of where the time went
+            return
+        time = max(event["time"] - self.began, self.time)
+        if event["event"] == "start":
+            self._restart(event, time)
+        elif event["event"] in ("step", "stop"):
+            self._record(event, time)
+        self.last = event  # of a failure the stop after it says where the time went
+
+    def end(self, now: float) -> None:
+        """The run goes on, or waits, until `now`; a finished one does neither."""
+        if self.last is not None and not _finished(self.last):
+            stopped = self.last["event"] in ("stop", "failure")
+            self._reach(max(now - self.began, self.time), "waiting" if stopped else "other")
+
+    def _restart(self, event: Event, time: float) -> None:
         if self.last is not None:
-            self.lose("waiting", event["time"] - self.last["time"])
+            self._reach(time, "waiting")
             self.interruptions += not _finished(self.last)
+        self.process += 1
         self.step = event["step"]
-        kept: list[tuple[int, int, float]] = []
-        for first, to, seconds in self.spans:
-            survives = min(max(self.step - first, 0) / (to - first), 1.0)
-            self.lose("redone", seconds * (1 - survives))
-            if survives:
-                kept.append((first, min(to, self.step), seconds * survives))
-        self.spans = kept
+        self.segments = [part for segment in self.segments for part in _after_restart(segment, self.step)]
 
-    def progress(self, event: Event) -> None:
-        """A step or stop event: seconds of steps since the last record, and what the other phases took."""
-        for phase, seconds in event.get("phases", {}).items():
-            self.lose(phase, seconds)
-        if event["step"] > self.step:
-            self.spans.append((self.step, event["step"], event["seconds"]))
-            self.step = event["step"]
-        else:
-            self.lose("other", event["seconds"])
+    def _record(self, event: Event, time: float) -> None:
+        parts = dict(event.get("phases", {}))
+        advanced = event["step"] > self.step
+        kind = "useful" if advanced else "other"
+        parts[kind] = parts.get(kind, 0.0) + event["seconds"]
+        recorded, length = sum(parts.values()), time - self.time
+        # Two clocks, of which one may be set: no more than there was, and what nobody recorded is other time.
+        scale = length / recorded if recorded > length else 1.0
+        first, self.step = self.step, max(event["step"], self.step)
+        unknown = [phase for phase in parts if phase not in _ORDER]
+        for kind in (*_ORDER, *unknown):
+            begin = self.time
+            self._reach(min(begin + parts.get(kind, 0.0) * scale, time), kind if kind in _ORDER else "other")
+            if kind == "useful" and advanced and self.time > begin:
+                self.segments[-1] = _Steps(Segment(begin, self.time, kind, self.process), first, self.step)
+        self._reach(time, "other")
+
+    def _reach(self, time: float, kind: str) -> None:
+        if time > self.time:
+            self.segments.append(Segment(self.time, time, kind, max(self.process, 0)))
+            self.time = time
+
+
+def _after_restart(segment: Segment | _Steps, step: int) -> list[Segment | _Steps]:
+    """Steps beyond the one that a restart goes on from are lost: what a segment becomes."""
+    if isinstance(segment, Segment) or segment.to <= step:
+        return [segment]
+    whole = segment.segment
+    cut = whole.begin + whole.seconds * max(step - segment.first, 0) / (segment.to - segment.first)
+    lost = replace(whole, begin=cut, kind="redone")
+    return [_Steps(replace(whole, end=cut), segment.first, step), lost] if cut > whole.begin else [lost]
 
 
 def _finished(event: Event) -> bool:
     return event["event"] == "stop" and event.get("status") == "finished"
+
+
+def _draft(events: Iterable[Event], now: float | None) -> _Draft | None:
+    draft = None
+    for event in events:
+        draft = draft or _Draft(event["time"])
+        draft.add(event)
+    if draft is not None and now is not None:
+        draft.end(now)
+    return draft
+
+
+def _joined(draft: _Draft | None) -> list[Segment]:
+    joined: list[Segment] = []
+    for part in draft.segments if draft is not None else []:
+        segment = part.segment if isinstance(part, _Steps) else part
+        if joined and (joined[-1].kind, joined[-1].process) == (segment.kind, segment.process):
+            joined[-1] = replace(joined[-1], end=segment.end)
+        else:
+            joined.append(segment)
+    return joined
+
+
+def timeline(events: Iterable[Event], now: float | None = None) -> list[Segment]:
+    """What a run did, from its first start to its last event, or to `now` (seconds since 1970) if it is not finished.
+
+    Segments follow one another without a gap, so they sum to the wall time; neighbours of a kind are one.
+    """
+    return _joined(_draft(events, now))
 
 
 def goodput(events: Iterable[Event], now: float) -> Goodput:
@@ -117,22 +171,13 @@ def goodput(events: Iterable[Event], now: float) -> Goodput:
     Goodput is the share of the wall time since the run first started that went into training steps that
     survive. An empty ledger has a goodput of 0 over 0 seconds.
     """
-    account = _Account()
-    began = None
-    for event in events:
-        began = event["time"] if began is None else began
-        if event["event"] == "start":
-            account.start(event)
-        elif event["event"] in ("step", "stop"):
-            account.progress(event)
-        if event["event"] != "save":  # it can come late, and says nothing of where the time went
-            account.last = event
-    if began is None or account.last is None:
-        return Goodput(0.0, 0.0, 0.0, {}, 0)
-    end = account.last["time"] if _finished(account.last) else now
-    if account.last["event"] in ("stop", "failure"):
-        account.lose("waiting", end - account.last["time"])
-    wall = max(end - began, 0.0)
-    useful = min(sum(seconds for _, _, seconds in account.spans), wall)
-    account.lose("other", wall - useful - sum(account.lost.values()))
-    return Goodput(useful / wall if wall else 0.0, wall, useful, account.lost, account.interruptions)
+    draft = _draft(events, now)
+    seconds: dict[str, float] = {}
+    for segment in _joined(draft):
+        seconds[segment.kind] = seconds.get(segment.kind, 0.0) + segment.seconds
+    wall = draft.time if draft is not None else 0.0
+    useful = seconds.pop("useful", 0.0)
+    interruptions = draft.interruptions if draft is not None else 0
+    running = wall - seconds.get("waiting", 0.0)
+    between = running / interruptions if interruptions else None
+    return Goodput(useful / wall if wall else 0.0, wall, useful, seconds, interruptions, between)

@@ -1,10 +1,7 @@
 """The peak that utilization is measured against: configured, from a datasheet, or measured on a CPU."""
 
-import json
 import math
 import os
-import platform
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +10,7 @@ from typing import Literal
 import torch
 
 from utilization.hardware import datasheet
+from utilization.machine_cache import MachineCache
 
 MEASURED_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _SIZES = (512, 1024, 2048)
@@ -84,47 +82,12 @@ def _cpu_peak(dtype_name: str, path: Path, again: bool) -> float:
 
 
 def _measured(dtype_name: str, path: Path, again: bool) -> float:
-    key = f"{_cpu_model()}, {torch.get_num_threads()} of {os.cpu_count()} threads, torch {torch.__version__}"
-    machines = _read(path)
-    known = machines.get(key, {}).get(dtype_name)
+    cache = MachineCache(path)
+    known = cache.get(dtype_name)
     best = known if isinstance(known, float) and known > 0 and math.isfinite(known) else 0.0
     if best and not again:
         return best
     with torch.inference_mode(), torch.random.fork_rng(devices=[]):
         best = max(best, measure_cpu_peak(MEASURED_DTYPES[dtype_name]))
-    machines[key] = machines.get(key, {}) | {dtype_name: best}
-    _write(path, machines)
+    cache.set(dtype_name, best)
     return best
-
-
-def _cpu_model() -> str:
-    """The CPU's name as the kernel gives it; virtual machines may say no more than the family."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
-def _read(path: Path) -> dict[str, dict[str, float]]:
-    """The cache's content; one that cannot be read as such is measured again."""
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(content, dict):
-        return {}
-    return {key: value for key, value in content.items() if isinstance(value, dict)}
-
-
-def _write(path: Path, machines: dict[str, dict[str, float]]) -> None:
-    """Replace the cache in one move; a cache that cannot be written is no reason to stop a run."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".hardware-")
-        with os.fdopen(handle, "w") as file:
-            json.dump(machines, file, indent=2)
-        os.replace(name, path)
-    except OSError:
-        return

@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import torch
 from annotated_types import Ge, Gt, Lt, MinLen
 
-from datamodules.base import WindowDataModule
+from datamodules.base import MicroBatch, WindowDataModule
 from datamodules.images.archive import resolve
 from datamodules.images.dataset import ImageDataset
 from datamodules.images.folder import ImageFile, ImageFolder, scan
@@ -106,6 +107,20 @@ class ImageData(WindowDataModule):
             split.load()
         self.fingerprint = folder.fingerprint
         self.folder = folder
+
+    def outline(self) -> MicroBatch:
+        """`images` (B, C, S, S) and `targets` (B,), without reading the images."""
+        batch, size = self.micro_batch_size, self.transform.image_size
+        return {
+            "images": torch.empty((batch, self.in_channels, size, size), device="meta"),
+            "targets": torch.empty((batch,), dtype=torch.int64, device="meta"),
+            "units": batch,
+        }
+
+    @property
+    def known_facts(self) -> dict[str, int]:
+        """`image_size` and `in_channels`; the classes are the data's."""
+        return {"image_size": self.transform.image_size, "in_channels": self.in_channels}
 
     @property
     def facts(self) -> dict[str, int]:

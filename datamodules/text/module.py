@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 from annotated_types import Ge, Gt, Lt, MinLen
 
-from datamodules.base import WindowDataModule
+from datamodules.base import MicroBatch, WindowDataModule
 from datamodules.exclusive import exclusive
 from datamodules.text.dataset import TokenDataset
 from datamodules.text.files import file_format, list_files, resolve
@@ -131,6 +132,13 @@ class TextData(WindowDataModule):
     def facts(self) -> dict[str, int]:
         """`vocab_size`: the ids that the tokenizer can give."""
         return {"vocab_size": self._prepared().facts["vocab_size"]}
+
+    def outline(self) -> MicroBatch:
+        """`tokens` and `targets` (B, T), and `documents` where they are told apart, without reading the text."""
+        shape = (self.micro_batch_size, self.sequence_length)
+        names = ("tokens", "targets", *(("documents",) if self.document_mask else ()))
+        batch: MicroBatch = {name: torch.empty(shape, dtype=torch.int64, device="meta") for name in names}
+        return batch | {"units": shape[0] * shape[1], "bytes": 0}
 
     def save(self, directory: Path) -> None:
         """Write `tokenizer.json` and `data.json`, each whole or not at all."""

@@ -82,8 +82,9 @@ def test_how_a_run_ended(error: BaseException, status: str, hand: HandClock, tmp
     assert reasons == (["RuntimeError: out of"] if status == "failed" else [])
 
 
-def test_second_process_appends(hand: HandClock, tmp_path: Path) -> None:
+def test_second_process_appends(hand: HandClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run started again in its directory has one ledger, one interruption and its lost steps."""
+    monkeypatch.setattr("time.time", lambda: hand.ns / 1e9)
     with pytest.raises(RuntimeError):
         run(hand, tmp_path, steps=4, fail_at=3, error=RuntimeError("gone"))
     run(hand, tmp_path, steps=4)

@@ -126,13 +126,13 @@ def tiny_trainer(callbacks: list[L.Callback], max_steps: int, **options: Any) ->
         "enable_checkpointing": False,
         "enable_progress_bar": False,
         "enable_model_summary": False,
+        "limit_val_batches": 0,
     }
     return L.Trainer(
         accelerator="cpu",
         devices=1,
         max_epochs=-1,
         max_steps=max_steps,
-        limit_val_batches=0,
         callbacks=callbacks,
         **quiet | options,
     )

@@ -70,7 +70,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["trian"], "matmill: trian: unknown command; did you mean train?"),
         (["--hlep"], "matmill: --hlep: unknown option; did you mean --help?"),
-        (["config", "-m"], "matmill config: -m: only train runs several jobs"),
+        (["config", "-m"], "matmill config: -m: only train, plan and bench predict take several values"),
         (["config", "--config-dir", "no/dir"], "matmill config: --config-dir no/dir: no such directory"),
         (["config", "--config-dir"], "matmill config: --config-dir: needs a directory"),
         (["train", "modle=wide"], "matmill train: modle: unknown key; did you mean model?"),

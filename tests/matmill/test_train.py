@@ -21,7 +21,9 @@ PROMISED = {
     *("status", "steps", "train_loss", "val_loss", "val_bits_per_byte", "tokens_per_second", "model_flops_per_token"),
     *("flops_formula", "achieved_flops_per_second", "peak_flops_per_second", "peak_source", "mfu", "hfu", "goodput"),
     *("data_wait_fraction", "peak_memory_bytes", "checkpoint", "parameters", "world_size", "precision", "strategy"),
-    "wall_seconds",
+    *("wall_seconds", "time_parts", "step_seconds", "ideal_time_utilization", "memory_by_part", "allocator_retries"),
+    *("power_watts", "power_source", "energy_joules", "joules_per_token", "cost", "lost_seconds", "interruptions"),
+    "mean_time_between_interruptions_s",
 }
 
 

@@ -54,7 +54,7 @@ def test_parts_sum_to_the_wall_time(hand: HandClock) -> None:
 def test_block_restores_the_phase_after_a_switch_and_an_exception(hand: HandClock) -> None:
     """Whatever happens in a block, the phase around it goes on after it."""
     clock = PhaseClock(hand)
-    clock.switch("step")
+    clock.switch("forward_backward")
 
     def fail() -> None:
         with clock.phase("evaluation"):
@@ -63,21 +63,35 @@ def test_block_restores_the_phase_after_a_switch_and_an_exception(hand: HandCloc
 
     with pytest.raises(RuntimeError):
         fail()
-    assert clock.current == "step"
-    assert clock.switch("other") == "step"
+    assert clock.current == "forward_backward"
+    assert clock.switch("other") == "forward_backward"
 
 
 def test_totals_may_be_read_at_any_time(hand: HandClock) -> None:
     """Reading the totals counts the running phase up to now and changes nothing else."""
     clock = PhaseClock(hand)
-    clock.switch("step")
+    clock.switch("forward_backward")
     hand.wait(3)
-    assert clock.totals()["step"] == clock.totals()["step"] == 3
+    assert clock.totals()["forward_backward"] == clock.totals()["forward_backward"] == 3
     hand.wait(1)
-    assert clock.totals()["step"] == 4
+    assert clock.totals()["forward_backward"] == 4
 
 
 def test_unknown_phase_is_refused(hand: HandClock) -> None:
     """A misspelt phase would silently vanish from every report."""
     with pytest.raises(ValueError, match="validation"):
         PhaseClock(hand).switch("validation")  # type: ignore[arg-type]
+
+
+def test_time_that_was_another_phases_moves_there(hand: HandClock) -> None:
+    """Moving keeps the sum, and takes no more than there is."""
+    clock = PhaseClock(hand)
+    clock.switch("forward_backward")
+    hand.wait(5)
+    clock.move(2, "forward_backward", "communication")
+    assert (clock.totals()["forward_backward"], clock.totals()["communication"]) == (3, 2)
+    clock.move(99, "forward_backward", "optimizer")
+    clock.move(-1, "optimizer", "communication")
+    totals = clock.totals()
+    assert (totals["forward_backward"], totals["optimizer"], totals["communication"]) == (0, 3, 2)
+    assert clock.current == "forward_backward"

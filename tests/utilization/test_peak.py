@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import utilization.peak as module
+from utilization import machine_cache
 from utilization.peak import Peak, measure_cpu_peak, peak
 
 CPU = torch.device("cpu")
@@ -59,7 +60,7 @@ def test_other_machine_or_threads_are_measured_again(
 ) -> None:
     """A shared home directory or another number of threads must not hand over a wrong peak."""
     peak(CPU, "fp32", tmp_path)
-    monkeypatch.setattr(module, "_cpu_model", lambda: "another CPU")
+    monkeypatch.setattr(machine_cache, "cpu_name", lambda: "another CPU")
     peak(CPU, "fp32", tmp_path)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 96)
     peak(CPU, "fp32", tmp_path)

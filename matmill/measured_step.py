@@ -1,0 +1,97 @@
+"""What a step of a run really took: seconds, and bytes by the allocator's own account."""
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import lightning.pytorch as L
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from torch.profiler import ProfilerActivity, profile
+from torch.utils._pytree import tree_leaves
+
+
+class MeasuredStep(L.Callback):
+    """Follows the allocator through one step of this process and times the steps after it.
+
+    state_bytes: weights, buffers and optimizer state of this process between two steps.
+    peak_bytes: the most that tensors held during the followed step: on a CPU from the profiler's record of every
+        allocation, with what was there before the step counted from the tensors themselves; on a GPU from torch's
+        allocator.
+    seconds: of every step after it.
+    """
+
+    def __init__(self, warm_up: int) -> None:
+        """`warm_up`: steps before the followed one; the first of them make the optimizer's state."""
+        self.warm_up = warm_up
+        self.state_bytes = self.peak_bytes = 0
+        self.seconds: list[float] = []
+        self._number = 0
+        self._profiler: Any = None
+        self._before = 0
+        self._since = 0.0
+
+    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, *_: Any) -> None:
+        self._number += 1
+        if self._number != self.warm_up + 1:
+            return
+        state = [*pl_module.parameters(), *pl_module.buffers(), *_optimizer_tensors(trainer)]
+        self.state_bytes = held_bytes(state)
+        # The old gradients are not in it: the step begins by releasing them, which the profiler does not see.
+        self._before = held_bytes([*state, *tree_leaves(batch)])
+        if trainer.strategy.root_device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+            return
+        self._profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+        self._profiler.__enter__()
+
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
+        if trainer.strategy.root_device.type == "cuda":
+            torch.cuda.synchronize()
+        now = time.perf_counter()
+        if self._number == self.warm_up + 1:
+            if self._profiler is None:
+                self.peak_bytes = torch.cuda.max_memory_allocated()
+            else:
+                self._profiler.__exit__(None, None, None)
+                self.peak_bytes = self._before + _highest(self._profiler.profiler.kineto_results.events())
+                self._profiler = None
+            now = time.perf_counter()
+        elif self._number > self.warm_up + 1:
+            self.seconds.append(now - self._since)
+        self._since = now
+
+
+def held_bytes(tensors: Iterable[Any]) -> int:
+    """Bytes of the distinct storages of this process behind the tensors; None and numbers hold nothing."""
+    sizes: dict[int, int] = {}
+    for tensor in tensors:
+        for part in _plain(tensor):
+            storage = part.untyped_storage()
+            sizes[storage._cdata] = storage.nbytes()
+    return sum(sizes.values())
+
+
+def _plain(tensor: Any) -> list[Tensor]:
+    """The plain tensors in a tensor, which may be sharded or quantized."""
+    if not isinstance(tensor, Tensor):
+        return []
+    if isinstance(tensor, DTensor):
+        return _plain(tensor._local_tensor)
+    flatten = getattr(tensor, "__tensor_flatten__", None)
+    return [tensor] if flatten is None else [part for name in flatten()[0] for part in _plain(getattr(tensor, name))]
+
+
+def _optimizer_tensors(trainer: L.Trainer) -> list[Any]:
+    return [leaf for optimizer in trainer.optimizers for leaf in tree_leaves(list(optimizer.state.values()))]
+
+
+def _highest(events: Iterable[Any]) -> int:
+    """The highest sum of allocations minus releases, in their order in time."""
+    memory = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
+    current = highest = 0
+    for _, size in memory:
+        current += size
+        highest = max(highest, current)
+    return highest
