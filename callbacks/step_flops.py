@@ -27,8 +27,17 @@ class StepFlops:
 
 
 def shapes_of(micro_batch: Any) -> Any:
-    """The micro-batch with its tensors on the meta device: shapes and types, no memory."""
-    return tree_map(lambda x: torch.empty_like(x, device="meta") if isinstance(x, Tensor) else x, micro_batch)
+    """The micro-batch with its tensors on the meta device: shapes and types, no memory.
+
+    Numbers become float32, as the network is built that counts; a run may have turned them into its own format.
+    """
+    return tree_map(_shape_of, micro_batch)
+
+
+def _shape_of(value: Any) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    return torch.empty_like(value, device="meta", dtype=torch.float32 if value.is_floating_point() else value.dtype)
 
 
 def count_step_flops(module: L.LightningModule, micro_batch: Any, trainer: L.Trainer) -> StepFlops | None:

@@ -58,7 +58,7 @@ def _rates(roof: Roof, known: Hardware | None) -> list[dict[str, Any]]:
     rows = []
     for name, curve in roof.curves.items():
         kind, number_format = name.rsplit(" ", 1)
-        arithmetic = kind.split("_")[0] in ("matmul", "attention", "convolution")
+        arithmetic = any(word in kind for word in ("matmul", "attention", "convolution"))
         best = max(rate for _, rate in curve)
         sheet = None
         if known is not None:

@@ -32,31 +32,39 @@ from matmill.workers import python_command
 from strategies.mesh import Mesh
 from utilization.collectives import collective_seconds, payload_of
 from utilization.machine_cache import machine
-from utilization.replay import replay
+from utilization.replay import ROUNDS, Replay, Replayer
 from utilization.roofline import roofline
 
 WARM_UP_STEPS = 3
 NAME = "prediction.json"
 
 
-class ReplayInTheMiddle(L.Callback):
-    """Replays the recorded step on all processes between the measured steps, so that both see the same machine."""
+class ReplayBetween(L.Callback):
+    """Replays the recorded step on all processes in rounds between the measured steps: both see the same machine."""
 
-    def __init__(self, recorded: StepRecord, at_step: int, stop_after: int) -> None:
-        self.recorded, self.at_step, self.stop_after = recorded, at_step, stop_after
-        self.seconds = self.communication_seconds = 0.0
-        self.missing: dict[str, float] = {}
+    def __init__(self, recorded: StepRecord, first: int, steps: int) -> None:
+        """The rounds lie among the `steps` steps after the `first` ones."""
+        self.recorded, self.stop_after = recorded, first + steps + 1
+        self.at_steps = {first + steps * (2 * number + 1) // (2 * ROUNDS) for number in range(ROUNDS)}
+        self.communication_seconds = 0.0
+        self._replayer: Replayer | None = None
 
     def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
-        if trainer.global_step == self.at_step:
+        if trainer.global_step in self.at_steps:
             device = trainer.strategy.root_device
-            repeated = replay(self.recorded.operations, device)
-            self.seconds, self.missing = repeated.total, repeated.missing
+            self._replayer = self._replayer or Replayer(self.recorded.operations, device, self.recorded.held_bytes)
+            self._replayer.round()
             self.communication_seconds = _communication(self.recorded, trainer.strategy, device)
 
     def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
         if trainer.global_step == self.stop_after:
             trainer.should_stop = True
+
+    @property
+    def result(self) -> Replay:
+        """What the operations take."""
+        assert self._replayer is not None
+        return self._replayer.result()
 
 
 def run(config: DictConfig) -> int:
@@ -137,11 +145,11 @@ def measure(config: DictConfig) -> dict[str, Any]:
     planned = planned_step(config, hardware)
     recorded = with_buckets(record(planned.step), planned)
     steps = WARM_UP_STEPS + 1 + config.steps
-    measured = MeasuredStep(WARM_UP_STEPS)
-    middle = ReplayInTheMiddle(recorded, WARM_UP_STEPS + 1 + config.steps // 2, steps)
+    measured = MeasuredStep(WARM_UP_STEPS, config.steps)
+    between = ReplayBetween(recorded, WARM_UP_STEPS, config.steps)
     with tempfile.TemporaryDirectory() as folder:
-        _train(config, folder, steps, [middle, measured])
-    row = _row(config, planned, recorded, measured, middle)
+        _train(config, folder, steps, [between, measured])
+    row = _row(config, planned, recorded, measured, between)
     bound = roofline(recorded.operations, hardware.roof) if hardware.roof is not None else None
     row["step_seconds"]["roofline"] = None if bound is None or bound.unknown else bound.total
     return row
@@ -175,10 +183,11 @@ def _communication(recorded: StepRecord, strategy: Any, device: torch.device) ->
 
 
 def _row(
-    config: DictConfig, planned: PlannedStep, recorded: StepRecord, measured: MeasuredStep, middle: ReplayInTheMiddle
+    config: DictConfig, planned: PlannedStep, recorded: StepRecord, measured: MeasuredStep, between: ReplayBetween
 ) -> dict[str, Any]:
     precision, strategy = planned.step.precision.name, getattr(planned.step.strategy, "name", "own")
     state = {part: size for part, size in recorded.state.items() if part != "gradient_buckets"}
+    repeated = between.result
     return {
         "name": f"{config.run_name} {precision} {strategy}",
         "devices": planned.step.devices,
@@ -189,9 +198,9 @@ def _row(
         },
         "step_seconds": {
             "measured": statistics.median(measured.seconds),
-            "replay": middle.seconds + middle.communication_seconds,
-            "replay_communication": middle.communication_seconds,
+            "replay": repeated.total + between.communication_seconds,
+            "replay_communication": between.communication_seconds,
         },
-        "not_replayed": middle.missing,
+        "not_replayed": repeated.missing,
         "flops": recorded.flops.model * planned.tensor * planned.units / planned.slots,
     }

@@ -1,5 +1,6 @@
 """What a step of a run really took: seconds, and bytes by the allocator's own account."""
 
+import os
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -13,18 +14,18 @@ from torch.utils._pytree import tree_leaves
 
 
 class MeasuredStep(L.Callback):
-    """Follows the allocator through one step of this process and times the steps after it.
+    """Times steps of this process, and then follows the allocator through one more.
 
+    seconds: of each timed step, from the batch at hand to the end of the optimizer's step: without waiting for data.
     state_bytes: weights, buffers and optimizer state of this process between two steps.
     peak_bytes: the most that tensors held during the followed step: on a CPU from the profiler's record of every
         allocation, with what was there before the step counted from the tensors themselves; on a GPU from torch's
         allocator.
-    seconds: of every step after it.
     """
 
-    def __init__(self, warm_up: int) -> None:
-        """`warm_up`: steps before the followed one; the first of them make the optimizer's state."""
-        self.warm_up = warm_up
+    def __init__(self, warm_up: int, timed: int) -> None:
+        """`warm_up`: first steps that do not count; the first of them makes the optimizer's state."""
+        self.warm_up, self.followed = warm_up, warm_up + timed + 1
         self.state_bytes = self.peak_bytes = 0
         self.seconds: list[float] = []
         self._number = 0
@@ -34,8 +35,11 @@ class MeasuredStep(L.Callback):
 
     def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, *_: Any) -> None:
         self._number += 1
-        if self._number != self.warm_up + 1:
-            return
+        if self._number == self.followed:
+            self._follow(trainer, pl_module, batch)
+        self._since = time.perf_counter()
+
+    def _follow(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any) -> None:
         state = [*pl_module.parameters(), *pl_module.buffers(), *_optimizer_tensors(trainer)]
         self.state_bytes = held_bytes(state)
         # The old gradients are not in it: the step begins by releasing them, which the profiler does not see.
@@ -43,24 +47,21 @@ class MeasuredStep(L.Callback):
         if trainer.strategy.root_device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
             return
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else the tracing library reports its start on stderr
         self._profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
         self._profiler.__enter__()
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
         if trainer.strategy.root_device.type == "cuda":
             torch.cuda.synchronize()
-        now = time.perf_counter()
-        if self._number == self.warm_up + 1:
-            if self._profiler is None:
-                self.peak_bytes = torch.cuda.max_memory_allocated()
-            else:
-                self._profiler.__exit__(None, None, None)
-                self.peak_bytes = self._before + _highest(self._profiler.profiler.kineto_results.events())
-                self._profiler = None
-            now = time.perf_counter()
-        elif self._number > self.warm_up + 1:
-            self.seconds.append(now - self._since)
-        self._since = now
+        if self.warm_up < self._number < self.followed:
+            self.seconds.append(time.perf_counter() - self._since)
+        elif self._number == self.followed and self._profiler is None:
+            self.peak_bytes = torch.cuda.max_memory_allocated()
+        elif self._number == self.followed:
+            self._profiler.__exit__(None, None, None)
+            self.peak_bytes = self._before + _highest(self._profiler.profiler.kineto_results.events())
+            self._profiler = None
 
 
 def held_bytes(tensors: Iterable[Any]) -> int:

@@ -154,7 +154,8 @@ def _time(
     method, seconds = "unknown", None
     by_kind: Mapping[str, float] = {}
     if replayed and hardware.at_hand:
-        repeated = replay(recorded.operations, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        repeated = replay(recorded.operations, device, recorded.held_bytes)
         method, by_kind = "replay", repeated.seconds
         seconds = [repeated.total, repeated.total]
     elif bound is not None and not bound.unknown:

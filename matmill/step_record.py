@@ -48,6 +48,11 @@ class StepRecord:
         """The most bytes alive, by phase."""
         return by_phase(self.sections)
 
+    @property
+    def held_bytes(self) -> int:
+        """What a step keeps at its peak beyond what stays between steps."""
+        return round(max(peak.bytes for peak in self.sections.values()) - sum(self.state.values()))
+
 
 @dataclass(frozen=True)
 class Step:

@@ -10,11 +10,12 @@ from precision.plain import FP32
 def auto(*, device_type: str = "cpu") -> NumberFormat:
     """BF16Mixed where the hardware multiplies bfloat16 natively, FP32 elsewhere.
 
-    A CPU without AMX or AVX512-BF16 instructions emulates bfloat16 and is tens of times slower in it than in float32;
-    CUDA devices have it from compute capability 8.0.
+    On a CPU that takes AMX tiles: without any such instructions bfloat16 is emulated, tens of times slower than float32,
+    and AVX512-BF16 alone was measured at half of float32's speed (`matmill bench hardware`). CUDA devices have it from
+    compute capability 8.0.
     """
     if device_type == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
-        native = torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
+        native = torch.cpu._is_amx_tile_supported()
     return BF16Mixed(device_type=device_type) if native else FP32(device_type=device_type)

@@ -87,7 +87,7 @@ class Mesh(DirectoryCheckpoints, ModelParallelStrategy):
         self._setup_distributed()
         self.layout = self.layout.over(self.world_size)
         mesh = self._device_mesh = make_mesh(self.layout, self.root_device.type)
-        self._data_mesh = mesh["data"]
+        self._data_mesh = mesh["replicate", "shard"]._flatten("data")
         assert self.lightning_module is not None
         self.lightning_module._device_mesh = mesh  # Lightning's own property of the module
 
@@ -140,10 +140,9 @@ class Mesh(DirectoryCheckpoints, ModelParallelStrategy):
 
 
 def make_mesh(layout: Layout, device_type: str) -> DeviceMesh:
-    """The mesh of a layout over all processes of the default group; `data` joins what shares out the samples."""
+    """The mesh of a layout over all processes of the default group."""
     sizes = tuple(size or 1 for size in layout)
     mesh = init_device_mesh(device_type, sizes, mesh_dim_names=MESH_DIMENSIONS)
-    mesh["replicate", "shard"]._flatten("data")
     mesh["shard", "tensor"]._flatten("model")  # DTensor sums over both in one step where it finds them joined
     return mesh
 

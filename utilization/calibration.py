@@ -6,18 +6,23 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from utilization.roofline import Curve, Roof
 
 SECONDS = 0.03
-"""Each size is repeated for so long; the fastest call counts: what slows others down is not the device."""
+"""Each size is repeated for so long; the lower quartile counts: what slows slower calls down is not the device."""
+HELD_BYTES = 128 * 2**20
+"""Results are kept until there are so many bytes of them, as a training step keeps its activations: fresh ones lie in
+memory that must first be had from the system."""
 COLD_BYTES = 64 * 2**20
 """Operands are taken in turn until so much lies between two uses, so that they come from memory."""
 
 _CUBES = (32, 64, 128, 256, 512, 1024, 2048)
 _ELEMENTS = (2**12, 2**16, 2**18, 2**20, 2**22, 2**24)
 _ATTENTION = ((1, 4, 64, 64), (4, 4, 256, 64), (4, 8, 512, 64))  # B, H, T, D
-_CONVOLUTIONS = ((4, 16, 16, 16), (16, 64, 16, 64), (32, 96, 27, 256))  # B, channels, side, channels out
+_CONVOLUTIONS = ((4, 64, 8, 64), (16, 64, 16, 64), (32, 96, 27, 256))  # B, channels, side, channels out
+_NARROW = ((4, 3, 16, 16), (16, 8, 16, 32), (64, 12, 28, 48))
 
 Call = Callable[[], object]
 
@@ -49,6 +54,7 @@ def _arithmetic(device: torch.device, dtype: torch.dtype) -> dict[str, Curve]:
     for kind, make, shapes, passes in (
         ("attention", _attention, _ATTENTION, 2.5),
         ("convolution", _convolution, _CONVOLUTIONS, 2.0),
+        ("narrow_convolution", _convolution, _NARROW, 2.0),
     ):
         made = [make(shape, device, dtype) for shape in shapes]
         curves[kind] = _curve([(flops, forward) for flops, forward, _ in made], device)
@@ -98,6 +104,7 @@ def _traffic(device: torch.device, dtype: torch.dtype) -> dict[str, Curve]:
         "function": (2 * size, F.silu),
         "reduction": (size, lambda x: x.sum()),
         "cast": (size + other.itemsize, lambda x: x.to(other)),
+        "window": (size + (size + 8) / 4, _pool),  # the positions of the maxima are 64-bit integers
     }
     curves: dict[str, Curve] = {}
     for kind, (bytes_each, function) in kinds.items():
@@ -108,6 +115,10 @@ def _traffic(device: torch.device, dtype: torch.dtype) -> dict[str, Curve]:
             points.append((bytes_each * count, _in_turn(function, operands)))
         curves[kind] = _curve(points, device)
     return curves
+
+
+def _pool(x: Tensor) -> object:
+    return F.max_pool2d(x.view(-1, 16, 8, 8), 2, return_indices=True)
 
 
 def _in_turn(function: Callable[[Tensor], object], operands: list[Tensor]) -> Call:
@@ -122,27 +133,34 @@ def _in_turn(function: Callable[[Tensor], object], operands: list[Tensor]) -> Ca
 
 
 def _curve(points: list[tuple[float, Call]], device: torch.device) -> Curve:
-    return [(size, size / seconds) for size, call in points if (seconds := _fastest(call, device))]
+    return [(size, size / seconds) for size, call in points if (seconds := _seconds(call, device))]
 
 
 def _overhead(device: torch.device) -> float:
     """Seconds of a call that computes next to nothing."""
     x = torch.ones(1, device=device)
-    return _fastest(lambda: x + x, device) or 0.0
+    return _seconds(lambda: x + x, device) or 0.0
 
 
-def _fastest(call: Call, device: torch.device) -> float | None:
-    """Least seconds of a call; None if the device cannot do it."""
+def _seconds(call: Call, device: torch.device) -> float | None:
+    """Lower quartile of a call's seconds; None if the device cannot do it."""
     try:
         call()
     except RuntimeError:
         return None
     times: list[float] = []
+    results: list[object] = []
+    held = 0
     until = time.perf_counter() + SECONDS
-    while len(times) < 3 or time.perf_counter() < until:
+    while len(times) < 4 or time.perf_counter() < until:
         began = time.perf_counter()
-        call()
+        result = call()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         times.append(time.perf_counter() - began)
-    return min(times)
+        results.append(result)
+        held += sum(leaf.nbytes for leaf in tree_leaves(result) if isinstance(leaf, Tensor))
+        if held > HELD_BYTES:
+            results.clear()
+            held = 0
+    return sorted(times)[len(times) // 4]

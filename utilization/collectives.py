@@ -21,9 +21,9 @@ def collective_seconds(kind: str, payload: int, group: dist.ProcessGroup, device
     count += -count % devices  # reduce_scatter cuts it into equal parts
     own = torch.randn(count, device=device)
     calls: Mapping[str, Callable[[], object]] = {
-        "all_gather": _with(own.new_empty(count * devices), lambda out: dist.all_gather_into_tensor(out, own, group)),
+        "all_gather": _with(own.new_empty(count * devices), lambda out: dist.all_gather_single(out, own, group)),
         "reduce_scatter": _with(
-            own.new_empty(count // devices), lambda out: dist.reduce_scatter_tensor(out, own, group=group)
+            own.new_empty(count // devices), lambda out: dist.reduce_scatter_single(out, own, group=group)
         ),
         "all_reduce": lambda: dist.all_reduce(own, group=group),
         "broadcast": lambda: dist.broadcast(own, dist.get_global_rank(group, 0), group=group),

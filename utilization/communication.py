@@ -15,8 +15,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 from torch.utils._pytree import tree_leaves
 
-NAMESPACES = ("c10d", "_c10d_functional", "_dtensor", "symm_mem", "fsdp")
-"""Where torch's communication operators live, and FSDP2's that copy into and out of their buffers."""
+NAMESPACES = ("c10d", "_c10d_functional", "_dtensor", "symm_mem")
+"""Where torch's communication operators live."""
 
 PAYLOAD = {
     "allreduce_": ("all_reduce", 0),
@@ -55,8 +55,7 @@ PAYLOAD = {
 """Operator: the kind of collective, and the number of the argument that is its payload (see `bytes_sent`)."""
 
 SILENT = {
-    "all_gather_copy_in", "split_with_sizes_copy", "chunk_cat", "wait_tensor", "_wrap_tensor_autograd", "barrier",
-    "monitored_barrier_", "recv_", "recv_any_source_", "irecv",
+    "wait_tensor", "_wrap_tensor_autograd", "barrier", "monitored_barrier_", "recv_", "recv_any_source_", "irecv",
 }  # fmt: skip
 """Operators of these namespaces that send nothing (a barrier: nothing to speak of)."""
 

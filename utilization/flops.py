@@ -16,6 +16,8 @@ from utilization.fake import empty_on_cpu, fakeify
 from utilization.formulas import LINEAR_WORK, operator_flops
 from utilization.tape import Call, Tape
 
+_COPIES = (*NAMESPACES, "fsdp")
+"""Operators that send tensors, or copy them into buffers to send them from."""
 FLOPS_FORMULA = (
     "operators of one forward and backward pass, without recomputation; "
     "attention in full (not halved by a causal mask); "
@@ -72,7 +74,7 @@ class FlopCounter:
 
     def saw(self, call: Call) -> None:
         """Add the operator's FLOPs. The optimizer's are not the model's (Muon multiplies matrices of its own)."""
-        if call.phase == "optimizer" or not call.results or call.operator.namespace in NAMESPACES:
+        if call.phase == "optimizer" or not call.results or call.operator.namespace in _COPIES:
             return
         flops = operator_flops(call.operator, call.args, call.kwargs, call.out)
         if flops is None:

@@ -14,8 +14,9 @@ import torch
 
 from utilization.operations import Operation
 
-Class = Literal["stream", "in_place", "function", "reduction", "cast"]
-"""Kinds of memory traffic that differ in speed: fresh results, updates, transcendental functions, sums, conversions."""
+Class = Literal["stream", "in_place", "function", "reduction", "cast", "window"]
+"""Kinds of memory traffic that differ in speed: fresh results, updates, transcendental functions, sums, conversions,
+and what looks at neighbours (pooling)."""
 
 FUNCTIONS = frozenset(
     (
@@ -27,9 +28,17 @@ FUNCTIONS = frozenset(
 REDUCTIONS = frozenset(
     (
         "sum", "mean", "amax", "max", "argmax", "norm", "linalg_vector_norm", "_foreach_norm", "logsumexp", "var",
-        "var_mean", "native_layer_norm", "max_pool2d_with_indices", "avg_pool2d", "nll_loss_forward", "cumsum",
+        "var_mean", "native_layer_norm", "nll_loss_forward", "cumsum",
     )
 )  # fmt: skip
+WINDOWS = frozenset(
+    (
+        "max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d", "unfold_backward", "im2col", "col2im",
+    )
+)  # fmt: skip
+NARROW_CHANNELS = 32
+"""Convolutions over fewer input channels (of a group) than fill a vector register or a matrix unit have rates of their
+own."""
 CASTS = frozenset(("_to_copy", "copy_", "clone", "cat", "stack"))
 
 FORMATS = {
@@ -51,8 +60,8 @@ class Roof:
     """What one device does each second.
 
     curves: by "matmul fp32", "attention bf16", "attention_backward bf16", "convolution fp32",
-        "convolution_backward fp32" (FLOP/s by FLOPs of a call), "stream fp32" and the other classes of memory traffic
-        (bytes/s by bytes). A kind without a curve of its own goes by "matmul", a class by "stream".
+        "narrow_convolution_backward fp32" and so on (FLOP/s by FLOPs of a call), "stream fp32" and the other classes of
+        memory traffic (bytes/s by bytes). A kind without a curve of its own goes by "matmul", a class by "stream".
     overhead: seconds that every call takes besides.
     """
 
@@ -66,8 +75,12 @@ class Roof:
         number_format = FORMATS.get(operation.dtype or torch.float32, "fp32")
         arithmetic = 0.0
         if operation.flops:
-            kind = operation.kind + ("_backward" if operation.name.endswith("_backward") else "")
-            rate = self._rate((kind, operation.kind, "matmul"), number_format, operation.flops)
+            kinds: list[str] = [operation.kind, "matmul"]
+            if _is_narrow(operation):
+                kinds.insert(0, "narrow_convolution")
+            if operation.name.endswith("_backward"):
+                kinds = [f"{kind}_backward" for kind in kinds[:-1]] + kinds
+            rate = self._rate(kinds, number_format, operation.flops)
             if rate is None:
                 return None
             arithmetic = operation.flops / rate
@@ -127,6 +140,13 @@ def interpolated(curve: Curve, size: float) -> float:
     return curve[-1][1]
 
 
+def _is_narrow(operation: Operation) -> bool:
+    if operation.kind != "convolution" or not operation.args:
+        return False
+    weight = operation.args[2 if operation.name.endswith("_backward") else 1]
+    return bool(weight.shape[1] < NARROW_CHANNELS)
+
+
 def _class(operation: Operation) -> Class:
     name = operation.name.removeprefix("_foreach_")
     if name in FUNCTIONS or operation.name in FUNCTIONS:
@@ -135,4 +155,6 @@ def _class(operation: Operation) -> Class:
         return "reduction"
     if operation.name in CASTS:
         return "cast"
+    if operation.name in WINDOWS:
+        return "window"
     return "in_place" if operation.operator._schema.is_mutable else "stream"

@@ -146,7 +146,7 @@ def test_predicted_memory_is_what_the_allocator_gave(overrides: tuple[str, ...],
     planned = planned_step(config, planned_hardware(config, thorough=False))
     predicted = record_step(planned.step)
     data, module = assemble.build_data(config), assemble.build_module(config)
-    measured = MeasuredStep(warm_up=2)
+    measured = MeasuredStep(warm_up=2, timed=1)
     trainer = L.Trainer(
         accelerator="cpu",
         strategy=assemble.build_strategy(config, 1),

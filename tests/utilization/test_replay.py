@@ -39,14 +39,14 @@ def test_every_operation_of_a_training_step_can_be_repeated() -> None:
 
 
 def test_seconds_are_those_of_a_call_times_its_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "time_operation", lambda operation, device: 0.5)
+    monkeypatch.setattr(module, "time_operation", lambda operation, device, held: 0.5)
     x = torch.ones(3)
     result = replay(_recorded(lambda: (x + x, x + x, x * x)), CPU)
     assert result.seconds == {"forward": 1.5}
 
 
 def test_an_operation_that_cannot_be_repeated_is_named_and_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(operation: Operation, device: torch.device) -> float:
+    def fails(operation: Operation, device: torch.device, held_bytes: int) -> float:
         raise RuntimeError("not with these arguments")
 
     monkeypatch.setattr(module, "time_operation", fails)
