@@ -12,8 +12,8 @@ from rich.table import Table
 
 from matmill.group import Meeting, check_gpus
 from matmill.launch import Launch
-from matmill.plan_table import count
 from matmill.planned_hardware import cache_file
+from matmill.quantities import count
 from utilization.calibration import calibrate
 from utilization.collectives import collective_seconds
 from utilization.communication import bytes_sent

@@ -22,10 +22,10 @@ from matmill.extrapolate import record
 from matmill.launch import Launch
 from matmill.measured_step import MeasuredStep
 from matmill.overrides import expand
-from matmill.plan_table import duration, size
 from matmill.planned_hardware import planned_hardware
 from matmill.planned_step import PlannedStep, planned_step
-from matmill.prediction import with_buckets
+from matmill.predicted_memory import with_buckets
+from matmill.quantities import duration, size
 from matmill.run import write_json
 from matmill.step_record import StepRecord
 from matmill.workers import python_command

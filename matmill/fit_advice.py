@@ -9,7 +9,7 @@ from matmill.errors import ConfigError
 from matmill.extrapolate import record
 from matmill.planned_hardware import PlannedHardware
 from matmill.planned_step import planned_step
-from matmill.prediction import memory, with_buckets
+from matmill.predicted_memory import memory, with_buckets
 
 MOST_DEVICES = 16384
 

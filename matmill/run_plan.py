@@ -6,10 +6,10 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 
 from matmill.errors import describe
-from matmill.plan_table import size
 from matmill.planned_hardware import planned_hardware
 from matmill.planned_step import planned_step
 from matmill.prediction import predict
+from matmill.quantities import size
 from matmill.run import write_json
 
 NAME = "plan.json"

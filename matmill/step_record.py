@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.fsdp import FSDPModule
@@ -14,6 +13,7 @@ from torch.utils._pytree import tree_map
 
 from lightning_modules.base import WindowModule
 from lightning_modules.decay import decay_groups
+from matmill.pretended_devices import pretended_devices
 from strategies.gradient_norm import limit_gradient_norm
 from strategies.mesh import Mesh, make_mesh
 from strategies.place import Placement, lay_out, prepare
@@ -78,7 +78,7 @@ def record_step(step: Step, blocks: int | None = None) -> StepRecord:
 
     Raises whatever the module raises when it needs the values of its tensors.
     """
-    with _pretended_devices(step.devices if isinstance(step.strategy, Mesh) else 1), torch.random.fork_rng(devices=[]):
+    with pretended_devices(step.devices if isinstance(step.strategy, Mesh) else 1), torch.random.fork_rng(devices=[]):
         placement = _placement(step)
         network = step.network()
         if blocks is not None:
@@ -205,18 +205,3 @@ def _placement(step: Step) -> Placement:
     else:
         placement = Placement(CPU, recompute=getattr(step.strategy, "recompute", "none"))
     return Placement(CPU, placement.mesh, placement.recompute, False, placement.reshard_after_forward)
-
-
-@contextmanager
-def _pretended_devices(count: int) -> Iterator[None]:
-    """A process group of so many devices in which nothing is sent; this process is the first of them."""
-    if count == 1:
-        yield
-        return
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    dist.init_process_group("fake", rank=0, world_size=count, store=FakeStore())
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()

@@ -8,11 +8,11 @@ from precision.plain import FP32
 
 
 def auto(*, device_type: str = "cpu") -> NumberFormat:
-    """BF16Mixed where the hardware multiplies bfloat16 natively, FP32 elsewhere.
+    """BF16Mixed where the hardware multiplies bfloat16 natively and faster, FP32 elsewhere.
 
-    On a CPU that takes AMX tiles: without any such instructions bfloat16 is emulated, tens of times slower than float32,
-    and AVX512-BF16 alone was measured at half of float32's speed (`matmill bench hardware`). CUDA devices have it from
-    compute capability 8.0.
+    CPUs must take AMX tiles: without any instructions for it bfloat16 is emulated, tens of times slower than float32, and
+    with AVX512-BF16 alone it was measured at half of float32's speed (`matmill bench hardware`). CUDA devices have it
+    from compute capability 8.0.
     """
     if device_type == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)

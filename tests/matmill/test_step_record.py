@@ -12,7 +12,7 @@ from matmill.compose import compose
 from matmill.measured_step import MeasuredStep
 from matmill.planned_hardware import planned_hardware
 from matmill.planned_step import PlannedStep, planned_step
-from matmill.prediction import with_buckets
+from matmill.predicted_memory import with_buckets
 from matmill.step_record import StepRecord, record_step
 
 TINY = ("model=transformer_1m", "data.sequence_length=32", "data.micro_batch_size=2", "data.global_batch_size=4")
@@ -82,7 +82,7 @@ def test_recomputation_is_executed_and_not_the_models() -> None:
     plain, full = _record(), _record("strategy.activation_checkpointing=full")
     assert full.flops.model == plain.flops.model
     assert full.flops.hardware > plain.flops.hardware
-    assert full.peaks["backward"].parts["activations"] < plain.peaks["backward"].parts["activations"]
+    assert full.peaks["forward"].parts["activations"] < plain.peaks["forward"].parts["activations"]
 
 
 def test_accumulation_repeats_a_micro_batch_and_not_the_optimizer() -> None:

@@ -10,5 +10,4 @@ from precision import auto
 def test_auto_never_emulates(monkeypatch, native):
     """bfloat16 is chosen only where the processor multiplies it natively."""
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: native)
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
     assert auto().name == ("bf16_mixed" if native else "fp32")

@@ -1,0 +1,21 @@
+"""A process group of devices that are not there."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch.distributed as dist
+
+
+@contextmanager
+def pretended_devices(count: int) -> Iterator[None]:
+    """A process group of so many devices in which nothing is sent; this process is the first of them."""
+    if count == 1:
+        yield
+        return
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", rank=0, world_size=count, store=FakeStore())
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
