@@ -5,6 +5,7 @@ from typing import Annotated, Any, Protocol, cast
 
 import lightning.pytorch as L
 from annotated_types import Ge, Gt
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from datamodules.order import MicroBatchKey, SampleOrder, WindowSampler
@@ -98,8 +99,13 @@ class WindowDataModule(L.LightningDataModule):
         raise NotImplementedError(f"{type(self).__name__} does not implement save()")
 
     def outline(self) -> MicroBatch:
-        """A training micro-batch on the meta device, from the settings alone: the data need not be here."""
-        raise NotImplementedError(f"{type(self).__name__} does not implement outline()")
+        """The shapes of a training micro-batch, its tensors on the meta device.
+
+        From real samples; a subclass that knows them from its settings alone spares reading the data.
+        """
+        self.prepare()
+        batch = self.train_set.collate([self.train_set.sample(0, 0)] * self.micro_batch_size)
+        return {name: value.to("meta") if isinstance(value, Tensor) else value for name, value in batch.items()}
 
     @property
     def known_facts(self) -> dict[str, int]:

@@ -10,7 +10,7 @@ from precision.plain import FP32
 def auto(*, device_type: str = "cpu") -> NumberFormat:
     """BF16Mixed where the hardware multiplies bfloat16 natively and faster, FP32 elsewhere.
 
-    CPUs must take AMX tiles: without any instructions for it bfloat16 is emulated, tens of times slower than float32, and
+    CPUs must take AMX tiles: without instructions for it bfloat16 is emulated, tens of times slower than float32, and
     with AVX512-BF16 alone it was measured at half of float32's speed (`matmill bench hardware`). CUDA devices have it
     from compute capability 8.0.
     """
