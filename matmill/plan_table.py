@@ -9,6 +9,7 @@ from rich.table import Table
 
 from matmill.quantities import UNKNOWN, count, duration, share, size
 
+WIDE = 160
 SPEAKABLE_FAILURES = 0.01
 """Fewer failures than these are no subject for a run on one device."""
 
@@ -34,23 +35,26 @@ def show(plan: Mapping[str, Any], config: DictConfig) -> None:
 
 def show_variants(plans: Sequence[Mapping[str, Any]]) -> None:
     """Print the figures that decide between variants, one row a variant."""
-    columns = ("variant", "parameters", "peak memory", "fits", "step", "rate", "MFU", "run", "cost", "goodput")
-    table = Table(*columns, title="plans", title_justify="left")
+    priced = any(plan["cost"] is not None for plan in plans)
+    table = Table(title="plans", title_justify="left")
+    longest = max(len(word) for plan in plans for word in plan["variant"].split() or [""])
+    table.add_column("variant", min_width=min(longest, 40), overflow="fold")
+    for column in ("memory", "fits", "step", "rate", "MFU", "run", *(["cost"] if priced else [])):
+        table.add_column(column, justify="right")
     for plan in plans:
         memory, time = plan["memory"], plan["time"]
-        table.add_row(
-            plan["variant"],
-            count(plan["parameters"]),
+        cells = [
             size(memory["peak_bytes"]),
             {True: "yes", False: "no", None: UNKNOWN}[memory["fits"]],
             _ranged(time["step_seconds"], duration),
             f"{_ranged(time['units_per_second'], count)}{plan['unit']}s/s",
             _ranged(time["mfu"], share),
             _ranged(time["total_seconds"], duration),
-            _ranged(plan["cost"], lambda money: f"{money:,.2f}"),
-            share(plan["goodput"]),
-        )
-    Console().print(table)
+        ]
+        table.add_row(plan["variant"], *cells, *([_ranged(plan["cost"], _money)] if priced else []))
+    console = Console()
+    # Cut columns cannot be read; where nobody's terminal says how wide it is, the table is as wide as it needs.
+    (console if console.is_terminal else Console(width=WIDE)).print(table)
 
 
 def _arithmetic(plan: Mapping[str, Any]) -> Iterator[Row]:
@@ -106,7 +110,7 @@ def _time(plan: Mapping[str, Any]) -> Iterator[Row]:
     yield "MFU", _ranged(time["mfu"], share) + over
     yield "run", _ranged(time["total_seconds"], duration)
     yield "energy at the rated power", _ranged(plan["energy_joules"], lambda j: f"{j / 3.6e6:,.3g} kWh")
-    yield "cost", _ranged(plan["cost"], lambda money: f"{money:,.2f}")
+    yield "cost", _ranged(plan["cost"], _money)
     assumed = plan["assumed"]
     if assumed is not None:
         rate = f"{count(assumed['flops_per_second'])}FLOP/s a device"
@@ -168,6 +172,10 @@ def _notes(plan: Mapping[str, Any]) -> Iterator[str]:
         yield f"no FLOP formula, counted as zero: {', '.join(plan['flops']['uncounted'])}"
     if plan["devices"] > 1 and plan["time"]["communication_seconds"] is None:
         yield "communication is not in the time: the links between these devices are unknown"
+
+
+def _money(value: float) -> str:
+    return f"{value:,.2f}"
 
 
 def _ranged(values: Sequence[float] | None, text: Any) -> str:

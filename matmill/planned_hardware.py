@@ -103,7 +103,7 @@ def _measured_cpu(config: DictConfig, thorough: bool) -> PlannedHardware:
     formats = dict.fromkeys(name for name in ("fp32", "bf16", number_format) if name in MEASURED_DTYPES)
     roof = measured_roof(MachineCache(file), list(formats), thorough)
     if roof is None:
-        roof = _simple_roof(file, number_format)
+        roof = _simple_roof(file, number_format, config.hardware.peak_flops)
     peaks = {
         name: max(rate for _, rate in roof.curves[f"matmul {name}"])
         for name in formats
@@ -141,16 +141,17 @@ def measured_roof(cache: MachineCache, formats: Sequence[str], measure: bool) ->
     return Roof(curves, overhead)
 
 
-def _simple_roof(file: Path, number_format: str) -> Roof:
-    """A roof of the peak in the run's format and in fp32, which runs measure too, and of the memory's bandwidth."""
+def _simple_roof(file: Path, number_format: str, given: float | None) -> Roof:
+    """A roof of the peak in the run's format, `given` or measured as runs do, and of the memory's bandwidth."""
     cache = MachineCache(file)
-    peak(torch.device("cpu"), number_format, file.parent)  # measures and remembers what is not there yet
+    if given is None:
+        peak(torch.device("cpu"), number_format, file.parent)  # measures and remembers what is not there yet
     bandwidth = cache.get("stream")
     if bandwidth is None:
         bandwidth = stream_bandwidth(torch.device("cpu"))
         cache.set("stream", bandwidth)
     rates = {name: rate for name in MEASURED_DTYPES if (rate := cache.get(name)) is not None}
-    return ideal_roof(rates, bandwidth)
+    return ideal_roof(rates | ({} if given is None else {number_format: given}), bandwidth)
 
 
 def _physical_memory() -> int | None:
