@@ -2,10 +2,9 @@
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import lightning.pytorch as L
-from annotated_types import Gt
 
 from callbacks.phases import clock_of, keeper_of, release_phases
 from utilization.clock import STEP_PHASES, Phase
@@ -22,7 +21,7 @@ class Ledger(L.Callback):
     account of its last seconds only. What a run has drawn and cost over all restarts is told from it, too.
     """
 
-    def __init__(self, *, run_dir: str, price_per_hour: Annotated[float, Gt(0)] | None = None) -> None:
+    def __init__(self, *, run_dir: str, price_per_hour: float | None = None) -> None:
         """`run_dir`: the run's directory; it exists or is made. `price_per_hour`: of one device; null: unknown."""
         self.price_per_hour = price_per_hour
         self.file = LedgerFile(Path(run_dir) / "ledger.jsonl")

@@ -8,10 +8,8 @@ from matmill.compose import compose
 from matmill.errors import ConfigError
 from matmill.extrapolate import record
 from matmill.planned_hardware import PlannedHardware
-from matmill.planned_step import planned_step
+from matmill.planned_step import MOST_DEVICES, planned_step
 from matmill.predicted_memory import memory, with_buckets
-
-MOST_DEVICES = 16384
 
 
 def nearest_fit(

@@ -46,7 +46,8 @@ EXAMPLES = {
     "config": ["matmill config experiment=alexnet_mnist optimizer.lr=1e-4"],
     "plan": [
         "matmill plan",
-        "matmill plan model=llama3_8b hardware=h100_sxm strategy=fsdp devices=8 tokens=1e12",
+        "matmill plan model=llama3_8b hardware=h100_sxm strategy=fsdp devices=8 data.global_batch_size=8 "
+        "data.micro_batch_size=1 tokens=1e12",
         "matmill plan -m model=llama3_8b hardware=h100_sxm,h200,b200",
     ],
     "report": ["matmill report runs/mine", "matmill report sweeps/mine output=sweep.html"],

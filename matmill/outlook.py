@@ -59,9 +59,11 @@ def _failures(config: DictConfig, plan: Mapping[str, Any]) -> dict[str, Any]:
     mtbf = interval.scaled_to_devices(config.device_mtbf_hours * 3600, 1, plan["devices"])
     save, restart = config.save_stall_seconds, config.restart_seconds
     best = interval.best_goodput(save=save, restart=restart, mtbf=mtbf)
-    assumed = plan["time"]["total_seconds"]
-    useful = assumed[0] if assumed else None
-    expected = None if useful is None else interval.expected_failures(useful, goodput=best, mtbf=mtbf)
+    assumed = _assumed(config, plan)
+    useful = plan["time"]["total_seconds"] if assumed is None else [assumed["total_seconds"]]
+    expected = (
+        None if useful is None else [interval.expected_failures(each, goodput=best, mtbf=mtbf) for each in useful]
+    )
     return {
         "failures": {"mtbf_seconds": mtbf, "expected": expected, "restart_seconds": restart},
         "checkpoint": {

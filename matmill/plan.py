@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from omegaconf import DictConfig
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 from matmill import assemble
 from matmill.compose import compose, create_loader
@@ -42,6 +43,7 @@ def run_variants(overrides: Sequence[str], config_dir: str | None = None) -> int
         label = " ".join(word for word in combination if word not in common)
         try:
             config = compose("plan", combination, config_dir)
+            config.advise = False
             plans.append({"variant": label} | make_plan(config, combination, config_dir))
         except ConfigError as error:
             failed += 1
@@ -65,7 +67,12 @@ def make_plan(config: DictConfig, overrides: Sequence[str] = (), config_dir: str
     assemble.quiet_libraries()
     hardware = planned_hardware(config)
     planned = planned_step(config, hardware)
-    plan = predict(config, planned, hardware, replayed=config.measure)
+    try:
+        plan = predict(config, planned, hardware, replayed=config.measure)
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        raise ConfigError(
+            f"this step needs the values of its tensors ({error}), so it cannot be run on fake ones: no plan"
+        ) from error
     if plan["memory"]["fits"] is False and config.advise:
         plan["memory"]["advice"] = nearest_fit(overrides, config_dir, config, hardware)
     return plan | outlook(config, planned, hardware, plan)

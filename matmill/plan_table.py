@@ -21,6 +21,8 @@ def show(plan: Mapping[str, Any], config: DictConfig) -> None:
     hardware = plan["hardware"]
     where = f"{plan['devices']} x {hardware['name']}" if plan["devices"] > 1 else hardware["name"]
     table = Table(title=f"plan: {plan['name']} on {where}", title_justify="left", show_header=False)
+    table.add_column(overflow="fold")
+    table.add_column(overflow="fold")
     for section in (_arithmetic, _memory, _time, _failures, _decode):
         for name, value in section(plan):
             table.add_row(name, value)
@@ -30,7 +32,7 @@ def show(plan: Mapping[str, Any], config: DictConfig) -> None:
     if plan.get("conventions"):
         console.print(_conventions(plan))
     for note in _notes(plan):
-        console.print(note, highlight=False)
+        console.print(note, highlight=False, soft_wrap=True)
 
 
 def show_variants(plans: Sequence[Mapping[str, Any]]) -> None:
@@ -63,9 +65,9 @@ def _arithmetic(plan: Mapping[str, Any]) -> Iterator[Row]:
     yield "number format, strategy", f"{plan['precision']}, {plan['strategy']}"
     yield f"{unit}s in a step", f"{plan['units_per_step']:,}"
     yield f"FLOPs to train a {unit}", f"{count(flops['model_per_unit'])} (counted; {_formula(plan)})"
-    yield f"FLOPs to infer a {unit}", count(flops["inference_per_unit"])
     if flops["hardware_per_unit"] != flops["model_per_unit"]:
         yield "  executed, with recomputation", count(flops["hardware_per_unit"])
+    yield f"FLOPs to infer a {unit}", count(flops["inference_per_unit"])
     if flops["total"] is not None:
         yield f"{unit}s in the run", f"{count(flops['total_units'])} in {plan['steps']:,.0f} steps"
         yield "FLOPs of the run, counted", f"{flops['total']:.3g}"
@@ -88,8 +90,6 @@ def _memory(plan: Mapping[str, Any]) -> Iterator[Row]:
     usable = memory["usable_bytes"]
     fits = {True: "yes", False: "no", None: UNKNOWN}[memory["fits"]]
     yield "fits", fits if usable is None else f"{fits} ({size(usable)} usable)"
-    if memory["fits"] is False:
-        yield "  nearest change that fits", memory["advice"] or "none found"
 
 
 def _time(plan: Mapping[str, Any]) -> Iterator[Row]:
@@ -123,11 +123,11 @@ def _time(plan: Mapping[str, Any]) -> Iterator[Row]:
 
 def _failures(plan: Mapping[str, Any]) -> Iterator[Row]:
     failures, checkpoint = plan["failures"], plan["checkpoint"]
-    if plan["devices"] == 1 and (failures["expected"] or 0.0) < SPEAKABLE_FAILURES:
+    if plan["devices"] == 1 and (failures["expected"] or [0.0])[-1] < SPEAKABLE_FAILURES:
         return
     yield "mean time between failures", duration(failures["mtbf_seconds"])
     if failures["expected"] is not None:
-        yield "failures to expect", f"{failures['expected']:,.2g}"
+        yield "failures to expect", _ranged(failures["expected"], lambda number: f"{number:,.2g}")
     yield (
         "best checkpoint interval",
         (
@@ -168,6 +168,18 @@ def _conventions(plan: Mapping[str, Any]) -> Table:
 
 
 def _notes(plan: Mapping[str, Any]) -> Iterator[str]:
+    if plan["memory"]["fits"] is False and plan["memory"]["advice"] is not None:
+        yield f"it does not fit; the nearest change with which it does: {plan['memory']['advice']}"
+    elif plan["memory"]["fits"] is False:
+        yield "it does not fit, and no change is known with which it does"
+    if plan["idle_devices"]:
+        yield (
+            f"{plan['idle_devices']} of {plan['devices']} devices have nothing to do: the global batch has fewer "
+            "micro-batches than devices that share it; lower data.micro_batch_size or raise data.global_batch_size"
+        )
+    if plan["hardware"]["format"] not in plan["hardware"]["formats"]:
+        formats = ", ".join(plan["hardware"]["formats"]) or "none"
+        yield f"no rate is known for {plan['hardware']['format']} on this device (known: {formats}): no MFU"
     if plan["flops"]["uncounted"]:
         yield f"no FLOP formula, counted as zero: {', '.join(plan['flops']['uncounted'])}"
     if plan["devices"] > 1 and plan["time"]["communication_seconds"] is None:

@@ -51,7 +51,9 @@ def planned_hardware(config: DictConfig, *, thorough: bool = True) -> PlannedHar
     name = config.hardware.name
     if name is not None:
         if name not in HARDWARE:
-            raise ConfigError(f"hardware.name={name}: not in the table{did_you_mean(name, HARDWARE)}")
+            raise ConfigError(
+                f"hardware.name={name}: not in the table{did_you_mean(name, HARDWARE)}; {', '.join(HARDWARE)}"
+            )
         return _of_table(HARDWARE[name], config)
     if torch.cuda.is_available():
         device = torch.cuda.get_device_name()

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from omegaconf import DictConfig
 
@@ -18,6 +18,9 @@ from precision.fp8 import FP8
 from precision.plain import FP32, TF32
 from strategies.mesh import Mesh
 from utilization.throughput import Kind, kind_of, slots_of
+
+MOST_DEVICES, MOST_SHARDS = 16384, 4096
+"""Of a plan: every parameter is really cut, which takes minutes for more."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,13 @@ class PlannedStep:
     steps: float | None
 
     @property
+    def idle_devices(self) -> int:
+        """Devices that get no micro-batch of a global batch."""
+        shares = self.step.devices // self.tensor
+        micro_batches = math.ceil(self.units / self.slots)
+        return max(shares - micro_batches, 0) * self.tensor
+
+    @property
     def tensor(self) -> int:
         """Devices that together do a micro-batch."""
         return self.sizes.get("tensor", 1)
@@ -48,6 +58,8 @@ def planned_step(config: DictConfig, hardware: PlannedHardware) -> PlannedStep:
         ConfigError: sizes do not fit together, or the network needs to know data that are not here.
     """
     devices = 1 if config.devices == "auto" else int(config.devices)
+    if devices > MOST_DEVICES:
+        raise ConfigError(f"devices={devices}: plans are made for {MOST_DEVICES:,} devices at most")
     data = build_unread(config)
     module = assemble.build_module(config, devices)
     if not isinstance(module, WindowModule):
@@ -56,6 +68,11 @@ def planned_step(config: DictConfig, hardware: PlannedHardware) -> PlannedStep:
     sizes = {"replicate": devices}
     if isinstance(strategy, Mesh):
         sizes = {name: size or 1 for name, size in strategy.layout.over(devices)._asdict().items()}
+    if sizes.get("shard", 1) > MOST_SHARDS:
+        raise ConfigError(
+            f"strategy.shard={sizes['shard']}: plans are made for {MOST_SHARDS:,} shards at most; strategy=hsdp "
+            "strategy.replicate=N makes fewer, of which there are N copies"
+        )
     shares = devices // sizes.get("tensor", 1)
     batch = data.outline()
     micro_batches = math.ceil(config.data.global_batch_size / (config.data.micro_batch_size * shares))
@@ -80,7 +97,12 @@ def build_unread(config: DictConfig) -> WindowDataModule:
         if name in config.model and config.model[name] is None:
             config.model[name] = value
     unknown = [name for name in ("vocab_size", "num_classes") if name in config.model and config.model[name] is None]
-    return assemble.build_data(config) if unknown else data
+    if not unknown:
+        return data
+    try:
+        return cast("WindowDataModule", assemble.build_data(config))
+    except ConfigError as error:
+        raise ConfigError(f"{error}; a plan needs no data where model.{unknown[0]} is given") from error
 
 
 def planned_precision(config: DictConfig, hardware: PlannedHardware) -> Any:

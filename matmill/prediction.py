@@ -40,6 +40,7 @@ def predict(config: DictConfig, planned: PlannedStep, hardware: PlannedHardware,
         "precision": planned.step.precision.name,
         "strategy": getattr(planned.step.strategy, "name", type(planned.step.strategy).__name__),
         "devices": planned.step.devices,
+        "idle_devices": planned.idle_devices,
         "unit": planned.unit,
         "units_per_step": planned.units,
         "steps": planned.steps,
@@ -81,6 +82,7 @@ def _hardware(planned: PlannedStep, hardware: PlannedHardware, peak: float | Non
         "memory_bytes": hardware.memory_bytes,
         "memory_bandwidth": hardware.memory_bandwidth,
         "power_watts": hardware.power_watts,
+        "formats": list(hardware.peak),
     }
 
 

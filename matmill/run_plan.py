@@ -28,8 +28,16 @@ def write_run_plan(config: DictConfig, directory: Path, devices: int) -> None:
         plan = predict(config, planned_step(config, hardware), hardware, replayed=False)
         write_json(directory / NAME, plan)
     except Exception as error:
-        print(f"no prediction for this run: {describe(error).splitlines()[0]}", file=sys.stderr)
+        reason = (describe(error).splitlines() or [type(error).__name__])[0]
+        print(f"no plan.json: the step cannot be run on fake tensors ({reason})", file=sys.stderr)
         return
+    if plan["idle_devices"]:
+        print(
+            f"{plan['idle_devices']} of {devices} devices get no samples: data.global_batch_size="
+            f"{config.data.global_batch_size} has too few micro-batches of {config.data.micro_batch_size}; lower "
+            "data.micro_batch_size",
+            file=sys.stderr,
+        )
     memory = plan["memory"]
     if memory["fits"] is False:
         print(

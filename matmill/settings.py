@@ -38,7 +38,7 @@ class Hardware:
 
     name: str | None
     peak_flops: Annotated[float, Gt(0)] | None
-    price_per_hour: Annotated[float, Ge(0)] | None
+    price_per_hour: Annotated[float, Gt(0)] | None
     network_bandwidth: Annotated[float, Gt(0)]
 
 

@@ -79,7 +79,7 @@ def show(path: Path, shown: Path) -> None:
         if name in row and not (row[name] is None and name in _IF_KNOWN):
             table.add_row(name, "unknown" if row[name] is None else text.format(row[name]))
     if row.get("time_parts"):
-        table.add_row("time_parts", _parts(row["time_parts"]))
+        table.add_row("time_parts (this process)", _parts(row["time_parts"]))
     console = Console()
     console.print(table)
     for left in (row["checkpoint"], "metrics.csv", "summary.json", "report.html"):

@@ -12,6 +12,8 @@ from utilization.roofline import Curve, Roof
 
 SECONDS = 0.03
 """Each size is repeated for so long; the lower quartile counts: what slows slower calls down is not the device."""
+LONGEST_S = 0.5
+"""Calls that are slower than this are not repeated: some formats are emulated, thousands of times slower."""
 HELD_BYTES = 128 * 2**20
 """Results are kept until there are so many bytes of them, as a training step keeps its activations: fresh ones lie in
 memory that must first be had from the system."""
@@ -152,7 +154,7 @@ def _seconds(call: Call, device: torch.device) -> float | None:
     results: list[object] = []
     held = 0
     until = time.perf_counter() + SECONDS
-    while len(times) < 4 or time.perf_counter() < until:
+    while (len(times) < 4 and sum(times) < LONGEST_S) or time.perf_counter() < until:
         began = time.perf_counter()
         result = call()
         if device.type == "cuda":
