@@ -32,7 +32,7 @@ from matmill.workers import python_command
 from strategies.mesh import Mesh
 from utilization.collectives import collective_seconds, payload_of
 from utilization.machine_cache import machine
-from utilization.replay import ROUNDS, Replay, Replayer
+from utilization.replay import ROUNDS, Replayer
 from utilization.roofline import roofline
 
 WARM_UP_STEPS = 3
@@ -46,7 +46,8 @@ class ReplayBetween(L.Callback):
         """The rounds lie among the `steps` steps after the `first` ones."""
         self.recorded, self.stop_after = recorded, first + steps + 1
         self.at_steps = {first + steps * (2 * number + 1) // (2 * ROUNDS) for number in range(ROUNDS)}
-        self.communication_seconds = 0.0
+        self.seconds = self.communication_seconds = 0.0
+        self.missing: dict[str, float] = {}
         self._replayer: Replayer | None = None
 
     def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
@@ -57,14 +58,15 @@ class ReplayBetween(L.Callback):
             self.communication_seconds = _communication(self.recorded, trainer.strategy, device)
 
     def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
-        if trainer.global_step == self.stop_after:
-            trainer.should_stop = True
-
-    @property
-    def result(self) -> Replay:
-        """What the operations take."""
+        if trainer.global_step != self.stop_after:
+            return
+        trainer.should_stop = True
         assert self._replayer is not None
-        return self._replayer.result()
+        repeated = self._replayer.result()
+        slowest = torch.tensor(repeated.total, device=trainer.strategy.root_device)
+        if trainer.world_size > 1:  # all wait for the slowest process
+            dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+        self.seconds, self.missing = float(slowest), repeated.missing
 
 
 def run(config: DictConfig) -> int:
@@ -187,7 +189,6 @@ def _row(
 ) -> dict[str, Any]:
     precision, strategy = planned.step.precision.name, getattr(planned.step.strategy, "name", "own")
     state = {part: size for part, size in recorded.state.items() if part != "gradient_buckets"}
-    repeated = between.result
     return {
         "name": f"{config.run_name} {precision} {strategy}",
         "devices": planned.step.devices,
@@ -198,9 +199,9 @@ def _row(
         },
         "step_seconds": {
             "measured": statistics.median(measured.seconds),
-            "replay": repeated.total + between.communication_seconds,
+            "replay": between.seconds + between.communication_seconds,
             "replay_communication": between.communication_seconds,
         },
-        "not_replayed": repeated.missing,
+        "not_replayed": between.missing,
         "flops": recorded.flops.model * planned.tensor * planned.units / planned.slots,
     }
