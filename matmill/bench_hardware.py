@@ -36,7 +36,8 @@ def run(config: DictConfig) -> int:
     check_gpus(launch)
     device = torch.device("cuda", launch.local_rank) if torch.cuda.is_available() else torch.device("cpu")
     known = datasheet(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
-    roof = calibrate(device, FORMATS)
+    # Processes that share a machine would measure each other: several measure only what lies between them.
+    roof = calibrate(device, FORMATS if launch.world_size == 1 else {})
     rows = _rates(roof, known)
     if device.type == "cpu" and launch.world_size == 1:
         _remember(config, roof)
