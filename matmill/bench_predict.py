@@ -146,11 +146,10 @@ def measure(config: DictConfig) -> dict[str, Any]:
     hardware = planned_hardware(config)
     planned = planned_step(config, hardware)
     recorded = with_buckets(record(planned.step), planned)
-    steps = WARM_UP_STEPS + 1 + config.steps
     measured = MeasuredStep(WARM_UP_STEPS, config.steps)
     between = ReplayBetween(recorded, WARM_UP_STEPS, config.steps)
     with tempfile.TemporaryDirectory() as folder:
-        _train(config, folder, steps, [between, measured])
+        _train(config, folder, measured.steps, [between, measured])
     row = _row(config, planned, recorded, measured, between)
     bound = roofline(recorded.operations, hardware.roof) if hardware.roof is not None else None
     row["step_seconds"]["roofline"] = None if bound is None or bound.unknown else bound.total

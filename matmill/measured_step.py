@@ -12,20 +12,26 @@ from torch.distributed.tensor import DTensor
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._pytree import tree_leaves
 
+FOLLOWED = 3
+"""Steps through which the allocator is followed. The profiler's record of a CPU's allocations now and then lacks some
+of a step, which makes its peak too low; the highest of several is then still right."""
+
 
 class MeasuredStep(L.Callback):
-    """Times steps of this process, and then follows the allocator through one more.
+    """Times steps of this process, and then follows the allocator through `FOLLOWED` more.
 
     seconds: of each timed step, from the batch at hand to the end of the optimizer's step: without waiting for data.
     state_bytes: weights, buffers and optimizer state of this process between two steps.
-    peak_bytes: the most that tensors held during the followed step: on a CPU from the profiler's record of every
-        allocation, with what was there before the step counted from the tensors themselves; on a GPU from torch's
+    steps: how many there must be.
+    peak_bytes: the most that tensors held during the followed steps: on a CPU from the profiler's record of every
+        allocation, with what was there before each step counted from the tensors themselves; on a GPU from torch's
         allocator.
     """
 
     def __init__(self, warm_up: int, timed: int) -> None:
         """`warm_up`: first steps that do not count; the first of them makes the optimizer's state."""
-        self.warm_up, self.followed = warm_up, warm_up + timed + 1
+        self.warm_up, self.timed = warm_up, timed
+        self.steps = warm_up + timed + FOLLOWED
         self.state_bytes = self.peak_bytes = 0
         self.seconds: list[float] = []
         self._number = 0
@@ -35,7 +41,7 @@ class MeasuredStep(L.Callback):
 
     def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, *_: Any) -> None:
         self._number += 1
-        if self._number == self.followed:
+        if self.warm_up + self.timed < self._number <= self.steps:
             self._follow(trainer, pl_module, batch)
         self._since = time.perf_counter()
 
@@ -45,7 +51,7 @@ class MeasuredStep(L.Callback):
         # The old gradients are not in it: the step begins by releasing them, which the profiler does not see.
         self._before = held_bytes([*state, *tree_leaves(batch)])
         if trainer.strategy.root_device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats()
+            torch.cuda.reset_peak_memory_stats()  # so that the steps before do not count
             return
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else the tracing library reports its start on stderr
         self._profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
@@ -54,14 +60,19 @@ class MeasuredStep(L.Callback):
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
         if trainer.strategy.root_device.type == "cuda":
             torch.cuda.synchronize()
-        if self.warm_up < self._number < self.followed:
+        if self.warm_up < self._number <= self.warm_up + self.timed:
             self.seconds.append(time.perf_counter() - self._since)
-        elif self._number == self.followed and self._profiler is None:
-            self.peak_bytes = torch.cuda.max_memory_allocated()
-        elif self._number == self.followed:
-            self._profiler.__exit__(None, None, None)
-            self.peak_bytes = self._before + _highest(self._profiler.profiler.kineto_results.events())
-            self._profiler = None
+        elif self.warm_up < self._number <= self.steps:
+            self.peak_bytes = max(self.peak_bytes, self._peak())
+
+    def _peak(self) -> int:
+        """Of the step that was followed and is over now."""
+        if self._profiler is None:
+            return torch.cuda.max_memory_allocated()
+        self._profiler.__exit__(None, None, None)
+        events = self._profiler.profiler.kineto_results.events()
+        self._profiler = None
+        return self._before + _highest(events)
 
 
 def held_bytes(tensors: Iterable[Any]) -> int:

@@ -151,7 +151,7 @@ def test_predicted_memory_is_what_the_allocator_gave(overrides: tuple[str, ...],
         accelerator="cpu",
         strategy=assemble.build_strategy(config, 1),
         plugins=[assemble.build_precision(config)],
-        max_steps=4,
+        max_steps=measured.steps,
         max_epochs=-1,
         limit_val_batches=0,
         logger=False,
@@ -161,7 +161,7 @@ def test_predicted_memory_is_what_the_allocator_gave(overrides: tuple[str, ...],
         enable_model_summary=False,
         callbacks=[measured],
     )
-    data.max_steps = 4
+    data.max_steps = measured.steps
     trainer.fit(module, datamodule=data)
     assert sum(predicted.state.values()) == measured.state_bytes
     assert max(peak.bytes for peak in predicted.peaks.values()) == pytest.approx(measured.peak_bytes, rel=0.03)
