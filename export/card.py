@@ -8,7 +8,6 @@ def text(figures: Mapping[str, Any], data: Mapping[str, Any], snippet: str) -> s
     """The model card in Markdown; `snippet` is Python that runs in the export's own directory."""
     what = "A language model" if figures["kind"] == "text" else "An image classifier"
     quantized = f"{figures['layers_quantized']} of {figures['layers_total']} linear and convolution layers"
-    skipped = ", ".join(figures["layers_skipped"]) or "none"
     return f"""# {figures["run"]}: {figures["name"]}
 
 {what} of {figures["parameters"]:,} parameters, exported by matmill to {figures["format"]} ({figures["scheme"]})
@@ -22,13 +21,14 @@ trained network in float32 on {figures["scored_samples"]} held-out {_samples(fig
 {_rows(figures)}
 
 - Bytes: {figures["bytes"]:,} ({figures["bytes_ratio"]:.3f} of the weights in float32)
-- Quantized: {quantized}; skipped: {skipped}
-- KL(before || after): {figures["kl"]:.3g} nats a prediction; the likeliest prediction is the same in \
-{figures["top1_agreement"]:.2%}
+- Bytes by part: {_parts(figures)}
+- Quantized: {quantized}{_skipped(figures)}
+{_errors(figures)}- KL(before || after): {figures["kl"]:.3g} nats a prediction; \
+the likeliest prediction is the same in {figures["top1_agreement"]:.2%}
 - Largest difference of a logit: {figures["max_abs_diff"]:.3g}; between this file and the model it was written from: \
 {figures["reload_max_abs_diff"]:.3g}
-- Speed is that of batches on {figures["threads"]} CPU thread(s), the fastest of several; after: \
-{figures["speed_ratio"]:.2f} times before
+{_decoding(figures)}- Speed in the table is that of batches on {figures["threads"]} CPU thread(s), \
+the fastest of several; after: {figures["speed_ratio"]:.2f} times before
 
 ## Load it
 
@@ -38,6 +38,43 @@ In this directory:
 {snippet.strip()}
 ```
 """
+
+
+def _parts(figures: Mapping[str, Any]) -> str:
+    named = {"embedding": figures["embedding"], "head": figures["head"]}
+    return ", ".join(
+        f"{part} {size:,}" + (f" ({named[part]})" if named.get(part) else "")
+        for part, size in figures["bytes_by_component"].items()
+    )
+
+
+def _skipped(figures: Mapping[str, Any]) -> str:
+    by_reason: dict[str, list[str]] = {}
+    for path, reason in figures["skip_reasons"].items():
+        by_reason.setdefault(reason, []).append(path)
+    left = "".join(f"; left in floating point ({reason}): {', '.join(paths)}" for reason, paths in by_reason.items())
+    instead = ", ".join(f"{path} ({reason})" for path, reason in figures["layers_instead"].items())
+    return left + (f"; in another format: {instead}" if instead else "")
+
+
+def _errors(figures: Mapping[str, Any]) -> str:
+    errors = figures["layer_errors"]
+    if not errors:
+        return ""
+    worst = max(errors, key=errors.__getitem__)
+    mean = sum(errors.values()) / len(errors)
+    return f"- Error of a quantized weight: {mean:.2%} of its norm on average, {errors[worst]:.2%} in {worst}\n"
+
+
+def _decoding(figures: Mapping[str, Any]) -> str:
+    if "decode_tokens_per_second_after" not in figures:
+        return ""
+    share = figures["bandwidth_utilization"]
+    read = "every token recomputes its context" if share is None else f"{share:.0%} of the memory's speed"
+    return (
+        f"- One text goes on at {figures['decode_tokens_per_second_after']:,.0f} tokens/s ({read}), before at "
+        f"{figures['decode_tokens_per_second_before']:,.0f}\n"
+    )
 
 
 def _inputs(data: Mapping[str, Any]) -> str:
@@ -61,7 +98,9 @@ def _rows(figures: Mapping[str, Any]) -> str:
     unit = "tokens" if figures["kind"] == "text" else "samples"
     rows = [
         ("loss (nats)", "loss", "{:.4f}"),
+        *([("perplexity", "perplexity", "{:.3f}")] if unit == "tokens" else []),
         ("right first guess", "top1", "{:.2%}"),
+        ("right among five", "top5", "{:.2%}"),
         (f"{unit} per second", f"{unit}_per_second", "{:,.0f}"),
     ]
     return "\n".join(

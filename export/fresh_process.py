@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,37 @@ REQUEST, SAMPLES, RESULT, LOGITS = "request.json", "samples.safetensors", "resul
 
 @dataclass(frozen=True)
 class Request:
-    """What the fresh process is to do; `texts` are to be tokenised if the runtime can."""
+    """What the fresh process is to do.
+
+    Attributes:
+        runtime: dotted path of the class.
+        artifact: directory that it loads.
+        batch: samples at once.
+        keep: samples whose logits are wanted.
+        texts: to be tokenised, if the runtime can.
+        decode: tokens of the prompt and new tokens of a text whose continuation is timed; None: none.
+        read_bytes: of the weights that a token needs; the memory is timed on as many.
+        logits_only: leave everything out but the wanted logits.
+    """
 
     runtime: str
     artifact: Path
     batch: int
     keep: int
     texts: list[str]
+    decode: tuple[int, int] | None = None
+    read_bytes: int = 0
+    logits_only: bool = False
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Figures of continuing one text, and the speed of the memory in the same process."""
+
+    step_seconds: float
+    tokens_per_second: float
+    copy_bytes_per_second: float
+    recomputes: bool
 
 
 @dataclass(frozen=True)
@@ -35,12 +59,13 @@ class Verified:
 
     score: Score
     token_ids: list[list[int]] | None
+    decode: Decoded | None
     load_seconds: float
     versions: dict[str, str]
 
 
 def verify(request: Request, samples: Samples, scratch: Path) -> Verified:
-    """Reload and score an artifact in a fresh process; the files that pass between go into `scratch`.
+    """Reload and score an artifact in a fresh process; the files that pass between go into the new `scratch`.
 
     A runtime may die of an instruction that this machine lacks, or of anything else, without harm to this process.
 
@@ -51,13 +76,22 @@ def verify(request: Request, samples: Samples, scratch: Path) -> Verified:
 
     scratch.mkdir()
     save_file({"inputs": samples.inputs.contiguous(), "targets": samples.targets.contiguous()}, scratch / SAMPLES)
-    words: dict[str, Any] = {**vars(request), "artifact": str(request.artifact), "threads": torch.get_num_threads()}
+    words: dict[str, Any] = {
+        **asdict(request),
+        "artifact": str(request.artifact),
+        "threads": torch.get_num_threads(),
+    }
     (scratch / REQUEST).write_text(json.dumps(words))
     _run(scratch, request.runtime)
     result = json.loads((scratch / RESULT).read_text())
     logits = load_file(scratch / LOGITS)["logits"]
-    score = Score(result["loss"], result["top1"], result["samples_per_second"], logits)
-    return Verified(score, result["token_ids"], result["load_seconds"], result["versions"])
+    return Verified(
+        score=Score(**result["score"], logits=logits),
+        token_ids=result["token_ids"],
+        decode=Decoded(**result["decode"]) if result["decode"] else None,
+        load_seconds=result["load_seconds"],
+        versions=result["versions"],
+    )
 
 
 def _run(scratch: Path, runtime: str) -> None:

@@ -27,6 +27,7 @@ class Score:
 
     loss: float
     top1: float
+    top5: float
     samples_per_second: float
     logits: Tensor
 
@@ -50,22 +51,24 @@ def kept_samples(logits_bytes: int) -> int:
     return max(1, KEPT_BYTES // logits_bytes)
 
 
-def score(logits: Logits, samples: Samples, batch: int, keep: int) -> Score:
-    """Run all `samples` in batches; the speed is the best of several runs of the first batch."""
+def score(logits: Logits, samples: Samples, batch: int, keep: int, *, speed: bool = True) -> Score:
+    """Run all `samples` in batches; the speed is the best of several runs of the first batch (0 if not wanted)."""
     loss = torch.zeros((), dtype=torch.float64)
-    right = counted = 0
+    right = among_five = counted = 0
     kept: list[Tensor] = []
     for start in range(0, len(samples), batch):
         out = logits(samples.inputs[start : start + batch]).float()
         targets = samples.targets[start : start + batch].flatten()
         rows = out.flatten(0, -2)
         loss += F.cross_entropy(rows, targets, ignore_index=IGNORED, reduction="sum")
-        right += int((rows.argmax(-1) == targets).sum())
+        best = rows.topk(min(5, rows.shape[-1]), dim=-1).indices == targets.unsqueeze(-1)
+        right += int(best[:, 0].sum())
+        among_five += int(best.sum())
         counted += int((targets != IGNORED).sum())
         if start < keep:
             kept.append(out[: keep - start].clone())
-    speed = samples_per_second(logits, samples.inputs[:batch])
-    return Score(float(loss) / counted, right / counted, speed, torch.cat(kept))
+    rate = samples_per_second(logits, samples.inputs[:batch]) if speed else 0.0
+    return Score(float(loss) / counted, right / counted, among_five / counted, rate, torch.cat(kept))
 
 
 def samples_per_second(logits: Logits, inputs: Tensor) -> float:

@@ -27,6 +27,10 @@ class Samples:
     def __len__(self) -> int:
         return len(self.inputs)
 
+    def first(self, count: int) -> "Samples":
+        """The first `count` of them."""
+        return Samples(self.inputs[:count], self.targets[:count])
+
 
 @dataclass(frozen=True)
 class Source:
@@ -40,6 +44,7 @@ class Source:
         held_out: samples that were not trained on; the export is scored on them.
         calibration: gives the inputs of so many training samples, always the same ones.
         encode: token ids of a text as in training; None for images.
+        trained: the network before it was fine-tuned for a format, where it was, by `qat_steps` steps.
     """
 
     name: str
@@ -49,6 +54,8 @@ class Source:
     held_out: Samples
     calibration: Callable[[int], Tensor]
     encode: Callable[[str], list[int]] | None = None
+    trained: nn.Module | None = None
+    qat_steps: int = 0
 
     @cached_property
     def data(self) -> dict[str, Any]:
@@ -62,14 +69,28 @@ class Source:
         return str(self.data["kind"])
 
     @property
+    def begin_and_end(self) -> tuple[int | None, int | None]:
+        """Ids of the tokens that open a document and end one: here one and the same, elsewhere often two."""
+        begin = self.data.get("separator_id")
+        return begin, self.data.get("end_id", begin)
+
+    @property
     def units_per_sample(self) -> int:
         """Tokens of a sequence; 1 for images."""
         return self.held_out.inputs.shape[1] if self.kind == "text" else 1
 
     @torch.inference_mode()
     def logits(self, inputs: Tensor) -> Tensor:
-        """The reference: logits (B, T, V) or (B, classes) of the network for `inputs` of `Samples`."""
+        """What exports are compared with: logits (B, T, V) or (B, classes) of the network for `inputs`."""
+        return self._logits(self.network, inputs)
+
+    @torch.inference_mode()
+    def logits_before(self, inputs: Tensor) -> Tensor:
+        """The same of the network before it was fine-tuned, if it was."""
+        return self._logits(self.trained or self.network, inputs)
+
+    def _logits(self, network: nn.Module, inputs: Tensor) -> Tensor:
         if self.kind == "text":
-            return self.network(inputs)
+            return network(inputs)
         mean, std = (torch.tensor(self.data[name]).view(-1, 1, 1) for name in ("mean", "std"))
-        return self.network((inputs - mean) / std)
+        return network((inputs - mean) / std)

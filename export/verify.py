@@ -16,9 +16,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from export.decode_speed import copy_bytes_per_second, decode_speed
 from export.exporter import Runtime
 from export.fresh_process import LOGITS, REQUEST, RESULT, SAMPLES
-from export.score import score
+from export.score import Score, score
 from export.source import Samples
 
 SMALL_BATCHES = (1, 3)
@@ -35,17 +36,15 @@ def main(scratch: Path) -> None:
     start = time.perf_counter()
     runtime.load(Path(request["artifact"]))
     load_seconds = time.perf_counter() - start
-    for size in SMALL_BATCHES:
-        _check(runtime, samples.inputs[:size])
-    figures = score(runtime.logits, samples, request["batch"], request["keep"])
+    figures = _score(runtime, samples, request)
     save_file({"logits": figures.logits.contiguous()}, scratch / LOGITS)
+    whole = not request["logits_only"]
     result = {
-        "loss": figures.loss,
-        "top1": figures.top1,
-        "samples_per_second": figures.samples_per_second,
+        "score": {name: value for name, value in vars(figures).items() if name != "logits"},
         "load_seconds": load_seconds,
-        "token_ids": runtime.token_ids(request["texts"]) if hasattr(runtime, "token_ids") else None,
-        "versions": versions(),
+        "token_ids": runtime.token_ids(request["texts"]) if whole and hasattr(runtime, "token_ids") else None,
+        "decode": _decode(runtime, samples.inputs, request) if whole and request["decode"] else None,
+        "versions": versions(runtime),
     }
     partial = scratch / f".{RESULT}"
     partial.write_text(json.dumps(result))
@@ -59,19 +58,38 @@ def make_runtime(path: str) -> Runtime:
     return runtime
 
 
-def versions() -> dict[str, str]:
-    """The versions of the packages imported here that decide how an export runs."""
+def versions(runtime: Runtime) -> dict[str, str]:
+    """The versions of the packages that decide how an export runs."""
     found: dict[str, str] = {}
-    for package in ("torch", "transformers", "tokenizers", "safetensors", "onnxruntime"):
-        if package in sys.modules:
-            try:
-                found[package] = version(package)
-            except PackageNotFoundError:
-                continue
+    for package in runtime.packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
     return found
 
 
-def _check(runtime: Any, inputs: Tensor) -> None:
+def _score(runtime: Runtime, samples: Samples, request: dict[str, Any]) -> Score:
+    keep = request["keep"]
+    if request["logits_only"]:
+        return score(runtime.logits, samples.first(keep), request["batch"], keep, speed=False)
+    for size in SMALL_BATCHES:
+        _check(runtime, samples.inputs[:size])
+    return score(runtime.logits, samples, request["batch"], keep)
+
+
+def _decode(runtime: Any, inputs: Tensor, request: dict[str, Any]) -> dict[str, Any]:
+    prompt, new = request["decode"]
+    speed = decode_speed(runtime, inputs[:1, :prompt], new)
+    return {
+        "step_seconds": speed.step_seconds,
+        "tokens_per_second": speed.tokens_per_second,
+        "copy_bytes_per_second": copy_bytes_per_second(request["read_bytes"]),
+        "recomputes": runtime.recomputes,
+    }
+
+
+def _check(runtime: Runtime, inputs: Tensor) -> None:
     logits = runtime.logits(inputs)
     if len(logits) != len(inputs):
         raise ValueError(f"{len(inputs)} samples gave logits of shape {tuple(logits.shape)}")

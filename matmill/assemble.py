@@ -19,6 +19,7 @@ from lightning_modules.decay import decay_groups
 from matmill.errors import ConfigError, describe, one_line
 from matmill.group import Launched
 from matmill.launch import Launch
+from matmill.pretrained import fill_sizes
 from matmill.targets import build, resolve
 from strategies.async_writer import AsyncWriter
 from strategies.directory import DirectoryCheckpoints
@@ -47,6 +48,7 @@ def build_data(config: DictConfig) -> Any:
     Raises:
         ConfigError: the model is too small for the data, such as a vocabulary below the tokenizer's.
     """
+    fill_sizes(config)
     data = build(config.data, list(config.allow_targets), **accepted(config, "data", seed=config.seed))
     if isinstance(data, WindowDataModule):
         try:
@@ -67,6 +69,7 @@ def build_module(config: DictConfig, devices: int | None = None) -> L.LightningM
 
     `devices`: how many the network must fit on, if not those of this launch.
     """
+    fill_sizes(config)
     allow = list(config.allow_targets)
     target = resolve(config.model._target_, allow)
     if isinstance(target, type) and issubclass(target, WindowModule):

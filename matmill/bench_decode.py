@@ -31,7 +31,14 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def run(config: DictConfig) -> int:
-    """Time prefill and decoding of every `batch` in turn, step by step, and print a row for each."""
+    """Time prefill and decoding of every `batch` in turn, step by step, and print a row for each.
+
+    With `artifact` exported models are timed instead.
+    """
+    if config.artifact:
+        from matmill.bench_artifacts import run as of_artifacts
+
+        return of_artifacts(config)
     found = rows(config)
     if config.format == "json":
         json.dump(found, sys.stdout, indent=2)

@@ -79,18 +79,14 @@ def transformers_step(config: DictConfig, trainer: L.Trainer, module: WindowModu
     """One step of transformers.Trainer with LlamaForCausalLM of the same sizes, optimizer settings and format.
 
     Raises:
-        ConfigError: the model is no transformer of ours, or accelerate is not installed.
+        ConfigError: the model is no transformer of ours.
     """
     from lightning_modules.transformer.huggingface import config_json
     from lightning_modules.transformer.network import Transformer
 
     if not isinstance(module.network, Transformer):
         raise ConfigError("against=[transformers]: compares transformers only")
-    try:
-        import accelerate  # noqa: F401
-        from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
-    except ImportError:
-        raise ConfigError("against=[transformers]: needs accelerate (pip install 'matmill[bench]')") from None
+    from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
     settings = dict(config_json(module.network))
     model = LlamaForCausalLM(LlamaConfig(**{k: v for k, v in settings.items() if k != "architectures"}))

@@ -1,17 +1,18 @@
-"""`matmill evaluate`: the held-out metrics of a run's checkpoint, on the run's own data."""
+"""`matmill evaluate`: the held-out metrics of a run's checkpoint, or of an exported model, on the run's own data."""
 
 import json
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from annotated_types import MinLen
+from annotated_types import Gt, MinLen
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from matmill import held_out
+from matmill.errors import ConfigError
 from matmill.schema import check
 
 
@@ -19,32 +20,51 @@ from matmill.schema import check
 class Evaluate:
     """The settings of the command."""
 
-    run: Annotated[str, MinLen(1)]
+    run: Annotated[str, MinLen(1)] | None
+    artifact: Annotated[str, MinLen(1)] | None
     checkpoint: str
     ten_crop: bool | None
+    trust: bool
+    text: Annotated[str, MinLen(1)] | None
+    score_samples: Annotated[int, Gt(0)] | None
     format: Literal["table", "json"]
     debug: bool
 
 
 def run(config: DictConfig) -> int:
-    """Score the checkpoint and print its metrics as a table or as JSON.
+    """Score the checkpoint or the artifact and print its metrics as a table or as JSON.
 
     Raises:
         ConfigError: a setting is wrong, or `run` is no run whose data is still there.
     """
     check(config, Evaluate, supplied=(), filled=())
-    loaded = held_out.load(config.run, config.checkpoint, ten_crop=config.ten_crop)
-    metrics = evaluate(loaded.module, loaded.data)
-    row = {"run": str(loaded.path), "checkpoint": loaded.checkpoint, "samples": len(loaded.data.val_set), **metrics}
+    if config.artifact is not None:
+        from matmill.evaluate_artifact import figures_of
+
+        row, title = figures_of(config)
+    elif config.run is not None:
+        row, title = _of_run(config)
+    else:
+        raise ConfigError("run, artifact: set one of them: run=RUN or artifact=RUN/exports/NAME")
     if config.format == "json":
         print(json.dumps(row, indent=2))
         return 0
-    table = Table(title=f"{loaded.path.name}, {loaded.checkpoint}", show_header=False, title_justify="left")
-    table.add_row("held-out samples", f"{row['samples']:,}")
-    for name, value in metrics.items():
-        table.add_row(name, f"{value:.5f}")
+    table = Table(title=title, show_header=False, title_justify="left")
+    for name, value in row.items():
+        if isinstance(value, float):
+            table.add_row(name, f"{value:.5f}")
+        elif name == "samples":
+            table.add_row("held-out samples", f"{value:,}")
     Console().print(table)
     return 0
+
+
+def _of_run(config: DictConfig) -> tuple[dict[str, Any], str]:
+    """Figures of the run's checkpoint, and what they are of."""
+    loaded = held_out.load(config.run, config.checkpoint, ten_crop=config.ten_crop)
+    metrics = evaluate(loaded.module, loaded.data)
+    row = {"run": str(loaded.path), "checkpoint": loaded.checkpoint, "samples": len(loaded.data.val_set), **metrics}
+    return row, f"{loaded.path.name}, {loaded.checkpoint}"
 
 
 def evaluate(module: Any, data: Any) -> dict[str, float]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import sys
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, MinLen
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from matmill import held_out
-from matmill.compose import CONF_DIR
 from matmill.errors import ConfigError, describe, one_line
-from matmill.export_source import make_source
+from matmill.export_table import show
 from matmill.schema import check
 from matmill.targets import build
 from matmill.values import Target
@@ -22,31 +22,25 @@ if TYPE_CHECKING:
     from export.exporter import Exporter
     from export.source import Source
 
-ROWS = {
-    "bytes": "{bytes:,}",
-    "of the float32 weights": "{bytes_ratio:.3f}",
-    "layers quantized": "{layers_quantized} of {layers_total}",
-    "reload difference": "{reload_max_abs_diff:.2g}",
-    "KL (nats)": "{kl:.2g}",
-    "same first guess": "{top1_agreement:.2%}",
-    "loss before": "{loss_before:.4f}",
-    "loss after": "{loss_after:.4f}",
-    "top-1 before": "{top1_before:.2%}",
-    "top-1 after": "{top1_after:.2%}",
-    "speed, times before": "{speed_ratio:.2f}",
-}
-"""The table at the end: what export.json says, by label."""
-
 
 @dataclass(kw_only=True)
 class Export:
     """The settings of the command."""
 
     run: Annotated[str, MinLen(1)]
-    export: Annotated[dict[str, Target], MinLen(1)]
+    export: dict[str, Target]
+    choice: Literal["auto", "all"] | None
+    target: Literal["server_gpu", "laptop", "phone", "browser"] | None
+    prefer: Literal["bytes", "speed"]
+    max_bytes: Annotated[float, Gt(0)] | None
     checkpoint: str
     max_loss_increase: Annotated[float, Ge(0)] | None
-    score_samples: Annotated[int, Gt(0)]
+    skip: list[str]
+    qat_steps: Annotated[int, Ge(0)]
+    qat_lr: Annotated[float, Gt(0)]
+    score_samples: Annotated[int, Gt(0)] | None
+    text: Annotated[str, MinLen(1)] | None
+    output: Annotated[str, MinLen(1)] | None
     allow_targets: list[str]
     debug: bool
 
@@ -58,57 +52,106 @@ def run(config: DictConfig) -> int:
         ConfigError: a setting is wrong, or there is no such export of the run's network.
     """
     check(config, Export, supplied=(), filled=())
-    from export.exporter import ExportError
-    from export.pipeline import export
+    if config.choice == "auto":
+        from matmill.export_choice import choose
 
-    allow = list(config.allow_targets)
-    exporters: dict[str, Exporter] = build(config.export, allow)
-    source = make_source(held_out.load(config.run, config.checkpoint, ten_crop=False), config.score_samples)
+        return choose(config)
+    if config.target is not None or config.max_bytes is not None:
+        raise ConfigError("target, max_bytes: are keys of export=auto only")
+    if not config.export and config.choice is None:
+        raise ConfigError("export: name at least one, or export=all, or export=auto")
+    from matmill.source import load_source
+
+    exporters: dict[str, Exporter] = build(config.export, list(config.allow_targets))
+    for name, exporter in exporters.items():
+        if (reason := exporter.unavailable()) is not None:
+            raise ConfigError(f"export={name}: {reason}")
+    quiet_exporters()
+    source = load_source(config.run, config.checkpoint, config.score_samples, config.text)
     for name, exporter in exporters.items():
         if not exporter.supports(source):
             raise ConfigError(_refusal(name, source))
-    done: dict[str, dict[str, Any] | str] = {}
-    for name, exporter in exporters.items():
-        _say(f"{name}: writing, reloading and scoring")
-        target = Path(config.run).absolute() / "exports" / name
-        try:
-            done[name] = export(source, name, exporter, target, config.max_loss_increase)
-        except Exception as error:  # whatever a format's library raises; the other exports are still made
-            if config.debug:
-                raise
-            done[name] = one_line(error) if isinstance(error, ExportError) else describe(error)
-    show(done, Path(config.run) / "exports")
+    if config.choice == "all":
+        exporters |= _all(source)
+    sources = {name: _fine_tuned(name, exporter, source, config) for name, exporter in exporters.items()}
+    target = exports_directory(config, source)
+    done = {name: export_one(name, exporters[name], sources[name], target, config) for name in exporters}
+    show(done, target)
     return int(any(isinstance(result, str) for result in done.values()))
+
+
+def quiet_exporters() -> None:
+    """Keep libraries' hints about what exporters do on purpose out of the user's terminal."""
+    from matmill.assemble import quiet_libraries
+
+    quiet_libraries()
+    warnings.filterwarnings("ignore", module=r"torch\.onnx|torchao|transformers|bitsandbytes|executorch")
+    logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
+
+
+def _all(source: Source) -> dict[str, Exporter]:
+    """Every shipped export of such a network that can be made here; it is said why others cannot."""
+    from matmill.export_choice import shipped
+
+    found = {name: exporter for name, exporter in shipped().items() if exporter.supports(source)}
+    reasons = {name: exporter.unavailable() for name, exporter in found.items()}
+    for name, reason in reasons.items():
+        if reason is not None:
+            say(f"{name}: left out: {reason}")
+    return {name: exporter for name, exporter in found.items() if reasons[name] is None}
+
+
+def exports_directory(config: DictConfig, source: Source) -> Path:
+    """Where exports are written: `output`, or the run's exports/, or exports/NAME here for a model from elsewhere."""
+    if config.output is not None:
+        return Path(config.output).absolute()
+    run = Path(config.run)
+    return run.absolute() / "exports" if (run / "config.yaml").is_file() else Path("exports", source.name).absolute()
+
+
+def export_one(name: str, exporter: Exporter, source: Source, target: Path, config: DictConfig) -> dict[str, Any] | str:
+    """One export into `target`/`name`: its figures, or why it failed in a line."""
+    from export.exporter import ExportError
+    from export.pipeline import export
+
+    say(f"{name}: writing, reloading and scoring")
+    try:
+        return export(source, name, exporter, target / name, config.max_loss_increase, config.skip)
+    except Exception as error:  # whatever a format's library raises; the other exports are still made
+        if config.debug:
+            raise
+        return one_line(error) if isinstance(error, ExportError) else describe(error)
+
+
+def _fine_tuned(name: str, exporter: Exporter, source: Source, config: DictConfig) -> Source:
+    """The source with weights that were trained on for `qat_steps` under the export's quantization, if it is asked."""
+    if not config.qat_steps:
+        return source
+    from export.layers import named_layers
+    from matmill import held_out
+    from matmill.qat import fine_tune
+
+    quantization = exporter.quantization_aware()
+    if quantization is None:
+        raise ConfigError(f"qat_steps: there is no fine-tuning with the quantization of export={name}")
+    if not (Path(config.run) / "config.yaml").is_file():
+        raise ConfigError("qat_steps: only a run of matmill's can be trained on; its data belongs to it")
+    say(f"{name}: fine-tuning with quantization, {config.qat_steps} steps")
+    trained = held_out.load(config.run, config.checkpoint, ten_crop=False)
+    skip = named_layers(source.network, config.skip)
+    network = fine_tune(trained, quantization, config.qat_steps, config.qat_lr, skip)
+    return replace(source, network=network, trained=source.network, qat_steps=config.qat_steps)
 
 
 def _refusal(name: str, source: Source) -> str:
     """One line that says which of the shipped exports there are for such a network."""
-    shipped: dict[str, Exporter] = {}
-    for file in sorted((CONF_DIR / "export").glob("*.yaml")):
-        shipped |= build(OmegaConf.load(file))
-    fitting = [other for other, exporter in shipped.items() if exporter.supports(source)]
+    from matmill.export_choice import shipped
+
+    fitting = [other for other, exporter in shipped().items() if exporter.supports(source)]
     network = type(source.network).__name__
     return f"export={name}: does not take {network} ({source.kind}); there are: {', '.join(fitting) or 'none'}"
 
 
-def show(done: dict[str, dict[str, Any] | str], exports: Path) -> None:
-    """Print a column for each export, and the paths of those that were written."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    written = {name: result for name, result in done.items() if not isinstance(result, str)}
-    if written:
-        table = Table("", *(f"[bold]{name}" for name in written), title_justify="left")
-        for label, form in ROWS.items():
-            table.add_row(label, *(form.format(**result) for result in written.values()))
-        console.print(table)
-    for name, result in done.items():
-        if isinstance(result, str):
-            _say(f"{name}: failed, nothing was written: {result}")
-        else:
-            console.print(f"  {exports / name}", highlight=False, soft_wrap=True)
-
-
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """A remark on standard error."""
     print(text, file=sys.stderr, flush=True)

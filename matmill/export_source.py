@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from datamodules.order import mix
 from datamodules.text.tokenizer import load_tokenizer
@@ -26,7 +25,6 @@ def make_source(run: TrainedRun, score_samples: int) -> Source:
     facts = directory / "data.json"
     if not facts.is_file():
         raise FileNotFoundError(f"run={run.path}: it has no data/data.json, which exports are made with")
-    inputs, targets = _samples(run.data, run.data.val_set, score_samples)
     encode: Callable[[str], list[int]] | None = None
     if (directory / "tokenizer.json").is_file():
         tokenizer = load_tokenizer(directory / "tokenizer.json", json.loads(facts.read_text())["separator"])
@@ -41,13 +39,13 @@ def make_source(run: TrainedRun, score_samples: int) -> Source:
         checkpoint=run.checkpoint,
         network=run.module.network,
         data_directory=directory,
-        held_out=Samples(inputs, targets),
-        calibration=lambda count: _samples(run.data, run.data.train_set, count)[0],
+        held_out=samples_of(run.data, run.data.val_set, score_samples),
+        calibration=lambda count: samples_of(run.data, run.data.train_set, count).inputs,
         encode=encode,
     )
 
 
-def _samples(data: Any, samples: Any, count: int) -> tuple[Tensor, Tensor]:
+def samples_of(data: Any, samples: Any, count: int) -> Samples:
     """Inputs and targets as exported models take them (tokens, or images in 0..1) of `count` samples, or all.
 
     Which ones follows from the seed; they are not the first, for images lie there class by class.
@@ -56,6 +54,6 @@ def _samples(data: Any, samples: Any, count: int) -> tuple[Tensor, Tensor]:
     indices = sorted(torch.randperm(len(samples), generator=generator)[:count].tolist())
     batch = samples.collate([samples.sample(0, index) for index in indices])
     if "tokens" in batch:
-        return batch["tokens"], batch["targets"]
+        return Samples(batch["tokens"], batch["targets"])
     mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (data.transform.mean, data.transform.std))
-    return (batch["images"] * std + mean).clamp(0, 1), batch["targets"]
+    return Samples((batch["images"] * std + mean).clamp(0, 1), batch["targets"])

@@ -1,9 +1,9 @@
-"""``matmill generate``: continue prompts with a trained transformer."""
+"""``matmill generate``: continue prompts with a trained transformer, or with one that was exported."""
 
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,8 +20,10 @@ from matmill.schema import check
 class Generate:
     """The settings of the command."""
 
-    run: Annotated[str, MinLen(1)]
+    run: Annotated[str, MinLen(1)] | None
+    artifact: Annotated[str, MinLen(1)] | None
     checkpoint: str
+    trust: bool
     prompt: str | Annotated[list[str], MinLen(1)]
     max_new_tokens: Annotated[int, Gt(0)]
     temperature: Annotated[float, Ge(0)]
@@ -32,6 +34,23 @@ class Generate:
     debug: bool
 
 
+@dataclass(frozen=True)
+class Continued:
+    """Prompts that are being continued.
+
+    Attributes:
+        prompts: their token ids.
+        steps: one new token for each prompt at a time, None for one that has ended.
+        make_stream: gives what turns one prompt's new tokens into text, token by token.
+        context: tokens that the model can see.
+    """
+
+    prompts: list[list[int]]
+    steps: Iterator[list[int | None]]
+    make_stream: Callable[[], Callable[[int], str]]
+    context: int
+
+
 def run(config: DictConfig) -> None:
     """Print each prompt with its continuation on standard output; remarks go to standard error.
 
@@ -39,28 +58,20 @@ def run(config: DictConfig) -> None:
     model's context length (which is said), or after `max_new_tokens`.
 
     Raises:
-        ConfigError: a setting is wrong, or the run is not one of a transformer.
+        ConfigError: a setting is wrong, or the run or artifact is not one of a transformer.
     """
     check(config, Generate, supplied=(), filled=())
+    if (config.run is None) == (config.artifact is None):
+        raise ConfigError("run, artifact: set one of them: run=RUN or artifact=RUN/exports/NAME")
     prompts = [config.prompt] if isinstance(config.prompt, str) else list(config.prompt)
-    saved, module = load_run(config.run, config.checkpoint)
-    network, tokenizer, separator = module.network, *_text_data(Path(config.run), saved, module)
-    ids = [tokenizer.encode(prompt).ids for prompt in prompts]
+    if config.artifact is None:
+        continued = _of_run(config, prompts)
+    else:
+        from matmill.generate_artifact import of_artifact
 
-    from lightning_modules.transformer.generate import generate
-
-    steps = generate(
-        network,
-        ids,
-        max_new_tokens=config.max_new_tokens,
-        temperature=config.temperature,
-        top_k=config.top_k,
-        top_p=config.top_p,
-        seed=config.seed,
-        stop_id=separator,
-    )
+        continued = of_artifact(config, prompts)
     started, counts = time.perf_counter(), [0] * len(prompts)
-    pieces = _text_pieces(steps, tokenizer, counts)
+    pieces = _text_pieces(continued, counts)
     if config.stream and len(prompts) == 1:
         print(prompts[0], end="", flush=True)
         for step in pieces:
@@ -70,11 +81,37 @@ def run(config: DictConfig) -> None:
         _print_labelled(prompts, list(pieces))
     seconds = time.perf_counter() - started
     print(f"{sum(counts)} tokens, {sum(counts) / seconds:.1f} tokens/s", file=sys.stderr)
-    lengths = [count + len(prompt) for count, prompt in zip(counts, ids, strict=True)]
-    full = [number for number, length in enumerate(lengths, 1) if length > network.max_sequence_length]
+    lengths = [count + len(prompt) for count, prompt in zip(counts, continued.prompts, strict=True)]
+    full = [number for number, length in enumerate(lengths, 1) if length > continued.context]
     if full:
         which = "" if len(prompts) == 1 else f" of prompt {', '.join(map(str, full))}"
-        print(f"stopped{which} at the model's context of {network.max_sequence_length} tokens", file=sys.stderr)
+        print(f"stopped{which} at the model's context of {continued.context} tokens", file=sys.stderr)
+
+
+def _of_run(config: DictConfig, prompts: list[str]) -> Continued:
+    from lightning_modules.transformer.generate import generate
+
+    saved, module = load_run(config.run, config.checkpoint)
+    tokenizer, separator = _text_data(Path(config.run), saved, module)
+    ids = [tokenizer.encode(prompt).ids for prompt in prompts]
+    steps = generate(
+        module.network,
+        ids,
+        max_new_tokens=config.max_new_tokens,
+        temperature=config.temperature,
+        top_k=config.top_k,
+        top_p=config.top_p,
+        seed=config.seed,
+        stop_id=separator,
+    )
+
+    def make_stream() -> Callable[[int], str]:
+        from tokenizers.decoders import DecodeStream
+
+        stream = DecodeStream(skip_special_tokens=True)
+        return lambda token: stream.step(tokenizer, token) or ""
+
+    return Continued(ids, steps, make_stream, module.network.max_sequence_length)
 
 
 def _text_data(path: Path, saved: DictConfig, module: Any) -> tuple[Any, int]:
@@ -89,17 +126,15 @@ def _text_data(path: Path, saved: DictConfig, module: Any) -> tuple[Any, int]:
     return Tokenizer.from_file(str(path / "data" / "tokenizer.json")), int(facts["separator_id"])
 
 
-def _text_pieces(steps: Iterator[list[int | None]], tokenizer: Any, counts: list[int]) -> Iterator[list[str]]:
+def _text_pieces(continued: Continued, counts: list[int]) -> Iterator[list[str]]:
     """The text that each step adds to each prompt, "" while a character is incomplete; counts the tokens."""
-    from tokenizers.decoders import DecodeStream
-
-    streams = [DecodeStream(skip_special_tokens=True) for _ in counts]
-    for step in steps:
+    streams = [continued.make_stream() for _ in counts]
+    for step in continued.steps:
         texts = [""] * len(step)
         for row, token in enumerate(step):
             if token is not None:
                 counts[row] += 1
-                texts[row] = streams[row].step(tokenizer, token) or ""
+                texts[row] = streams[row](token)
         yield texts
 
 

@@ -12,9 +12,9 @@ COMMANDS = {
     "train": "train an experiment; -m runs every combination of comma-separated values",
     "plan": "say what a run should cost before it runs; -m compares every combination",
     "config": "print the composed configuration and where each value comes from",
-    "generate": "continue a prompt with a trained language model",
-    "evaluate": "score a run's checkpoint on its validation data",
-    "export": "write a run's model in another format, reload it and score it",
+    "generate": "continue a prompt with a trained or an exported language model",
+    "evaluate": "score a run's checkpoint, or an exported model, on its validation data",
+    "export": "write a run's model in other formats, reload each in its own runtime and score it",
     "report": "one HTML page of a run, of several, or of a sweep: matmill report RUN ...",
     "bench": "measure: bench train | hardware | predict | data | decode | overhead | parity | recompute",
 }
@@ -50,6 +50,11 @@ EXAMPLES = {
         "data.micro_batch_size=1 tokens=1e12",
         "matmill plan -m model=llama3_8b hardware=h100_sxm,h200,b200",
     ],
+    "export": [
+        "matmill export run=runs/mine export=gguf_q8_0",
+        "matmill export run=runs/mine export=auto target=laptop",
+        "matmill export run=models/llama export=gguf_q4_k_m text=my_texts/",
+    ],
     "report": ["matmill report runs/mine", "matmill report sweeps/mine output=sweep.html"],
     "bench": ["matmill bench train", "matmill bench train model=transformer_30m 'against=[bare,transformers]'"],
 }
@@ -65,20 +70,22 @@ def help_text(command: str | None, config_dir: str | None = None) -> str:
     if command in (None, "train", "config"):
         options = {group: ", ".join(_options(group, config_dir)) for group in ("precision", "strategy")}
         keys = {key: text.format(**options) for key, text in KEYS.items()}
-        lines += ["common keys", *_columns(keys), "", "experiments", *_columns(experiments(config_dir)), ""]
+        lines += ["common keys", *_columns(keys), "", "experiments", *_columns(described("experiment", config_dir)), ""]
     else:
         primary = CONF_DIR / f"{'export_run' if command == 'export' else command}.yaml"
         lines += ["keys", *_columns(_documented_keys(primary)), ""]
+    if command == "export":
+        lines += ["exports", *_columns(described("export", config_dir)), ""]
     if command in EXAMPLES:
         lines += ["examples", *(f"  {example}" for example in EXAMPLES[command]), ""]
     return "\n".join([*lines, "matmill config shows every key with its value."])
 
 
-def experiments(config_dir: str | None = None) -> dict[str, str]:
-    """Name and first comment line of every experiment file, shipped ones and those of `config_dir`."""
+def described(group: str, config_dir: str | None = None) -> dict[str, str]:
+    """Name and first comment line of every file of a config group, shipped ones and those of `config_dir`."""
     found: dict[str, str] = {}
     for folder in (CONF_DIR, *([Path(config_dir)] if config_dir else [])):
-        for file in sorted((folder / "experiment").glob("*.yaml")):
+        for file in sorted((folder / group).glob("*.yaml")):
             comments = (line.lstrip("# ").strip() for line in _lines(file) if line.startswith("#"))
             found[file.stem] = next((line for line in comments if line and not line.startswith("@package")), "")
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,12 +48,13 @@ def run(config: DictConfig) -> int:
         print()
         return 0
     from report.page import render
+    from report.template import write
 
     output = Path(config.output) if config.output else (paths[0] if len(paths) == 1 else Path()) / NAME
     if output.is_dir():
         raise ConfigError(f"output={output}: is a directory; name the file to write")
     title = paths[0].resolve().name if len(paths) == 1 else f"{len(runs)} runs"
-    _write(output, render(runs, predictions, title, output.absolute().parent))
+    write(output, render(runs, predictions, title, output.absolute().parent))
     print(output)
     return 0
 
@@ -63,8 +63,9 @@ def write_report(run_dir: Path) -> Path | None:
     """Write RUN/report.html at a run's end; None, and a warning line, if that fails: the run itself is done."""
     try:
         from report.page import render
+        from report.template import write
 
-        _write(run_dir / NAME, render([read_run(run_dir)], [], run_dir.name, run_dir.absolute()))
+        write(run_dir / NAME, render([read_run(run_dir)], [], run_dir.name, run_dir.absolute()))
     except Exception as error:  # whatever it is, a figure is no reason to fail a trained run
         print(f"matmill report: {run_dir / NAME} could not be written: {describe(error)}", file=sys.stderr)
         return None
@@ -91,14 +92,3 @@ def _read(paths: list[Path]) -> tuple[list[Any], list[dict[str, Any]]]:
     if problems:
         raise ConfigError("\n".join(problems))
     return [read_run(path) for path in find_runs(paths)], predictions
-
-
-def _write(path: Path, text: str) -> None:
-    """Write beside `path` and rename into place, so that a reader never sees half a page."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

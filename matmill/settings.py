@@ -118,6 +118,9 @@ class Bench(Train):
     strategies: list[Literal["single", "ddp", "fsdp", "hsdp", "tensor", "fsdp_tensor"]]
     precisions: list[Literal["fp32", "bf16_mixed", "bf16_true", "fp8_tensorwise", "fp8_rowwise", "fp8_rowwise_gw_hp"]]
     run: Annotated[str, MinLen(1)] | None
+    artifact: str | list[str]
+    trust: bool
+    plot: Annotated[str, MinLen(1)] | None
     workers: Annotated[list[Annotated[int, Ge(0)]], MinLen(1)]
     batch: Annotated[list[Annotated[int, Gt(0)]], MinLen(1)]
     prompt_tokens: Annotated[int, Gt(0)]
@@ -137,4 +140,4 @@ SUPPLIED = (
 """Arguments that matmill passes itself."""
 
 FILLED = ("model.*",)
-"""Arguments whose null is filled from what the data says of itself."""
+"""Arguments whose null is filled from what the data, or the files of a model from elsewhere, say of themselves."""

@@ -19,6 +19,13 @@ MARKS = ("config.yaml", "metrics.csv", "ledger.jsonl", "summary.json", "status.j
 """A directory with one of these files is a run's."""
 
 
+EXPORT_FIGURES = {
+    *("name", "kind", "bytes", "bytes_ratio", "loss_before", "loss_after", "loss_increase", "kl"),
+    *("layers_quantized", "layers_total"),
+}
+"""Of an export.json that is shown."""
+
+
 def read_run(path: Path) -> Run:
     """Read the directory `path`; what cannot be read counts as not there. Never raises for its content."""
     path = path.absolute()
@@ -36,6 +43,7 @@ def read_run(path: Path) -> Run:
         environment=read_json(path / "environment.json"),
         events=_events(path / "ledger.jsonl"),
         predictions=read_predictions(path),
+        exports=read_exports(path),
         newest=max((_changed(path / name) for name in MARKS), default=0.0),
     )
 
@@ -53,6 +61,12 @@ def read_predictions(directory: Path) -> list[dict[str, Any]]:
     """The rows of DIRECTORY/prediction.json."""
     rows = read_json(directory / "prediction.json").get("rows")
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def read_exports(directory: Path) -> list[dict[str, Any]]:
+    """What DIRECTORY/exports/*/export.json say, of those that were verified and have all figures that are shown."""
+    found = [read_json(file) for file in sorted(directory.glob("exports/*/export.json"))]
+    return [one for one in found if one.get("verified") is True and one.keys() >= EXPORT_FIGURES]
 
 
 def read_metrics(file: Path) -> dict[str, Points]:

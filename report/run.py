@@ -38,6 +38,7 @@ class Run:
     config_text, config: config.yaml as it stands there, and parsed; empty where it is missing or torn.
     metrics: values of each column of metrics.csv by step, steps rising; they can be NaN or infinite.
     summary, plan, status, environment: the JSON files of these names. predictions: rows of prediction.json.
+    exports: the export.json of each exported model.
     events: the ledger's whole events. newest: seconds since 1970 of the last change of any of the files.
     """
 
@@ -53,6 +54,7 @@ class Run:
     environment: dict[str, Any] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     predictions: list[dict[str, Any]] = field(default_factory=list)
+    exports: list[dict[str, Any]] = field(default_factory=list)
     newest: float = 0.0
 
     @property

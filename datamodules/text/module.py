@@ -48,8 +48,8 @@ class TextData(WindowDataModule):
         Args:
             path: a file, a folder (read recursively) or `sample:kjv`.
             sequence_length: tokens that the network reads at once.
-            tokenizer: `bytes`, `bpe` (trained on the training documents), or a `tokenizer.json` or its
-                folder.
+            tokenizer: `bytes`, `bpe` (trained on the training documents), or a `tokenizer.json`, its folder, or
+                a GGUF file.
             vocab_size: tokens of a trained `bpe`: 256 bytes, the merges and the separator. Others bring their
                 own.
             separator: the special token that opens each document; a loaded tokenizer must have it.

@@ -43,4 +43,9 @@ class TextSettings:
             return train_bpe(texts, self.vocab_size, self.separator)
         if self.tokenizer == "bytes":
             return bytes_tokenizer(self.separator)
-        return load_tokenizer(tokenizer_file(self.tokenizer), self.separator)
+        file = tokenizer_file(self.tokenizer)
+        if file.suffix == ".gguf":
+            from datamodules.text.gguf import read_tokenizer
+
+            return read_tokenizer(file, self.separator)
+        return load_tokenizer(file, self.separator)

@@ -32,7 +32,7 @@ def byte_characters() -> list[str]:
 def bytes_tokenizer(separator: str = SEPARATOR) -> Tokenizer:
     """One token per UTF-8 byte; the id is the value of the byte and 256 is the separator."""
     vocabulary = {character: byte for byte, character in enumerate(byte_characters())}
-    return _with_separator(_byte_level(models.BPE(vocab=vocabulary, merges=[])), separator)
+    return with_separator(_byte_level(models.BPE(vocab=vocabulary, merges=[])), separator)
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int, separator: str = SEPARATOR) -> Tokenizer:
@@ -48,11 +48,11 @@ def train_bpe(texts: Iterable[str], vocab_size: int, separator: str = SEPARATOR)
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    return _with_separator(tokenizer, separator)
+    return with_separator(tokenizer, separator)
 
 
 def tokenizer_file(path: str) -> Path:
-    """The `tokenizer.json` that a path (the file, or a folder that holds it) names.
+    """The `tokenizer.json` that a path (the file, or a folder that holds it) names; a GGUF file holds one too.
 
     Raises:
         FileNotFoundError: there is none.
@@ -61,7 +61,7 @@ def tokenizer_file(path: str) -> Path:
     file = found / "tokenizer.json" if found.is_dir() else found
     if not file.is_file():
         raise FileNotFoundError(
-            f"data.tokenizer={path}: no file {file}; give bytes, bpe, a tokenizer.json or a folder with one"
+            f"data.tokenizer={path}: no file {file}; give bytes, bpe, a tokenizer.json, its folder or a GGUF file"
         )
     return file
 
@@ -84,7 +84,16 @@ def load_tokenizer(file: Path, separator: str = SEPARATOR) -> Tokenizer:
         )
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return _with_separator(tokenizer, separator)
+    return with_separator(tokenizer, separator)
+
+
+def read_plain(file: Path) -> Tokenizer:
+    """A `tokenizer.json` as it is, with its own way to add special tokens; their characters in a text are just text."""
+    tokenizer = Tokenizer.from_file(str(file))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True
+    return tokenizer
 
 
 def vocabulary_size(tokenizer: Tokenizer) -> int:
@@ -127,7 +136,7 @@ def _byte_level(model: models.BPE) -> Tokenizer:
     return tokenizer
 
 
-def _with_separator(tokenizer: Tokenizer, separator: str) -> Tokenizer:
+def with_separator(tokenizer: Tokenizer, separator: str) -> Tokenizer:
     """Make `separator` special and let the post-processor prepend it; ValueError if its name is unfit.
 
     `encode_special_tokens` makes a text that merely contains the characters of a special token be encoded as

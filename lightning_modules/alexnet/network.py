@@ -65,7 +65,7 @@ class AlexNet(nn.Module):
         """
         super().__init__()
         self.image_size, self.in_channels, self.num_classes = image_size, in_channels, num_classes
-        self.initialisation = initialisation
+        self.width, self.initialisation = width, initialisation
         stage = input_stage(image_size)
         first, second, inner, last = (max(1, round(channels * width)) for channels in TOWER_CHANNELS)
         self.conv1 = TowerConv2d(in_channels, 2 * first, stage.kernel_size, stage.stride, stage.padding)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
 from lightning_modules.base import WindowModule
+from lightning_modules.transformer import gguf
 from lightning_modules.transformer.huggingface import from_huggingface, read_weights
 from lightning_modules.transformer.network import Transformer
 
@@ -18,7 +19,7 @@ class TransformerModule(WindowModule):
     """Trains a `Transformer` on micro-batches of `tokens` and `targets` (B, T), optionally with `documents`
     (B, T).
 
-    `weights` may name a safetensors file, or a directory as Hugging Face models come in, to start from.
+    `weights` may name a safetensors file, a directory as Hugging Face models come in, or a GGUF file, to start from.
     """
 
     network_class = Transformer
@@ -37,12 +38,12 @@ class TransformerModule(WindowModule):
         }
 
     def load_weights(self, path: Path) -> None:
-        """Starts from Hugging Face Llama weights.
+        """Starts from the weights of a Hugging Face Llama, or from those of a GGUF file, dequantized.
 
         Raises ValueError unless they are exactly the parameters of the configured network.
         """
         tied = self.network_arguments.get("tie_embeddings", False)
-        weights: dict[str, Any] = from_huggingface(read_weights(path), tie_embeddings=tied)
+        weights = _read(path, tied)
         with torch.device("meta"):
             expected = self.build_network().state_dict()
         # Loading would leave what is missing at its random initial value without a word.
@@ -53,3 +54,10 @@ class TransformerModule(WindowModule):
                 given, wanted = list(weights[name].shape), list(parameter.shape)
                 raise ValueError(f"model.weights={path}: {name} is {given}, the network's is {wanted}")
         set_model_state_dict(self.network, weights, options=StateDictOptions(full_state_dict=True))
+
+
+def _read(path: Path, tied: bool) -> dict[str, Any]:
+    """The weights in a GGUF file, or in Hugging Face's files, under this network's names."""
+    if path.suffix == ".gguf":
+        return {**gguf.read_weights(path)}
+    return {**from_huggingface(read_weights(path), tie_embeddings=tied)}

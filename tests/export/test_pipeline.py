@@ -1,6 +1,7 @@
 """What the pipeline promises whatever the format, shown with a format that is a table in a file."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -50,8 +51,10 @@ def test_a_good_export_is_complete(tmp_path: Path, source: Source) -> None:
         (ToyExporter(wrong=float("nan"), max_kl=9), None, "another model than was written"),
         (ToyExporter(runtime="DyingRuntime"), 0.05, "DyingRuntime died of SIGILL"),
         (ToyExporter(runtime="RefusingRuntime"), 0.05, "OSError: unknown pre-tokenizer"),
+        (ToyExporter(runtime="WaveringRuntime", alone=True), None, "another model than was written"),
+        (ToyExporter(quantizes=True), None, "no layer was quantized (no kernel)"),
     ],
-    ids=["misread", "wrong", "lossy", "nan", "dying", "refusing"],
+    ids=["misread", "wrong", "lossy", "nan", "dying", "refusing", "wavering", "unquantized"],
 )
 def test_a_bad_export_leaves_nothing(
     tmp_path: Path, source: Source, exporter: ToyExporter, max_loss_increase: float | None, message: str
@@ -60,7 +63,7 @@ def test_a_bad_export_leaves_nothing(
     target = tmp_path / "exports" / "toy"
     target.mkdir(parents=True)
     (target / "former").touch()
-    with pytest.raises(ExportError, match=message):
+    with pytest.raises(ExportError, match=re.escape(message)):
         export(source, "toy", exporter, target, max_loss_increase)
     assert [str(path.relative_to(tmp_path / "exports")) for path in (tmp_path / "exports").rglob("*")] == [
         "toy",
@@ -77,3 +80,24 @@ def test_a_loss_is_let_through_if_asked(tmp_path: Path, source: Source) -> None:
     assert figures["loss_after"] > 1.05 * figures["loss_before"]
     assert not (target / "former").exists()
     assert [path.name for path in target.parent.iterdir()] == ["toy"]
+
+
+def test_a_format_that_runs_alone_is_read_twice(tmp_path: Path, source: Source) -> None:
+    """Two fresh processes that read the same file must agree; what they read is compared with the network."""
+    figures = export(source, "toy", ToyExporter(alone=True), tmp_path / "exports" / "toy", 0.05)
+    assert figures["reload_max_abs_diff"] == 0
+    assert figures["max_abs_diff"] == 0
+
+
+def test_what_is_measured_of_a_failed_export_is_not_lost(tmp_path: Path, source: Source) -> None:
+    """Who compares several exports sees how far off the bad ones were."""
+    with pytest.raises(ExportError) as failed:
+        export(source, "toy", ToyExporter(wrong=0.5), tmp_path / "exports" / "toy", 0.05)
+    assert failed.value.figures is not None
+    assert failed.value.figures["kl"] > 0
+
+
+def test_skip_needs_something_to_skip(tmp_path: Path, source: Source) -> None:
+    """A layer to be left alone, in a format that changes none, is a misunderstanding."""
+    with pytest.raises(ValueError, match="names no layer"):
+        export(source, "toy", ToyExporter(), tmp_path / "exports" / "toy", 0.05, skip=["table"])

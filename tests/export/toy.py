@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from export.exporter import Exporter, Written
+from export.exporter import Exporter, Task, Written
 from export.source import Source
 
 FILE = "weight.safetensors"
@@ -39,27 +39,44 @@ def toy_source(folder: Path) -> Source:
 
 
 class ToyExporter(Exporter):
-    """Writes the table; `misread` changes the file afterwards, `wrong` the table before."""
+    """Writes the table; `misread` changes the file afterwards, `wrong` the table before.
+
+    `alone`: as a format that runs in its own runtime only. `quantizes`: claims to, and does nothing of the kind.
+    """
 
     format, runtime, scheme = "toy", "tests.export.toy.ToyRuntime", "fp32"
 
-    def __init__(self, *, max_kl: float = 1e-6, misread: bool = False, wrong: float = 0.0, runtime: str = "") -> None:
-        self.max_kl, self.misread, self.wrong = max_kl, misread, wrong
+    def __init__(
+        self,
+        *,
+        max_kl: float = 1e-6,
+        misread: bool = False,
+        wrong: float = 0.0,
+        runtime: str = "",
+        alone: bool = False,
+        quantizes: bool = False,
+    ) -> None:
+        self.max_kl, self.misread, self.wrong, self.alone, self.quantizes = max_kl, misread, wrong, alone, quantizes
         if runtime:
             self.runtime = f"tests.export.toy.{runtime}"  # type: ignore[misc]
 
     def supports(self, source: Source) -> bool:
         return isinstance(source.network, Toy)
 
-    def write(self, source: Source, directory: Path, calibration: Tensor | None) -> Written:
+    def write(self, source: Source, directory: Path, task: Task) -> Written:
         table = source.network.table.weight * (1 - self.wrong)  # type: ignore[union-attr, operator]
         stored = table.roll(1, 0) if self.misread else table
         save_file({"table": stored.contiguous()}, directory / FILE)
-        return Written([FILE], layers_total=1, logits=lambda tokens: table[tokens], snippet="print('toy')")
+        logits = None if self.alone else lambda tokens: table[tokens]
+        skipped = {"table": "no kernel"} if self.quantizes else {}
+        return Written([FILE], 1, logits, "print('toy')", layers_skipped=skipped)
 
 
 class ToyRuntime:
     """Looks tokens up in the table."""
+
+    packages = ("torch",)
+    trusted_only = False
 
     def load(self, directory: Path) -> None:
         self.table = load_file(directory / FILE)["table"]
@@ -74,6 +91,13 @@ class DyingRuntime(ToyRuntime):
     def logits(self, inputs: Tensor) -> Tensor:
         os.kill(os.getpid(), signal.SIGILL)
         return inputs
+
+
+class WaveringRuntime(ToyRuntime):
+    """Gives other logits in every process."""
+
+    def logits(self, inputs: Tensor) -> Tensor:
+        return super().logits(inputs) + os.getpid() % 1000
 
 
 class RefusingRuntime(ToyRuntime):

@@ -120,6 +120,6 @@ def test_a_report_without_the_plotting_package_is_a_warning(folder, capsys, monk
     def fail() -> bytes:
         raise ModuleNotFoundError("No module named 'plotly'", name="plotly")
 
-    monkeypatch.setattr("report.page.packed", fail)
+    monkeypatch.setattr("report.template.packed", fail)
     assert report.write_report(run) is None
     assert "plotly" in capsys.readouterr().err

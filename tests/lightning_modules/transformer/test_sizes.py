@@ -26,7 +26,7 @@ SIZES = {
 def test_every_size_is_tested():
     """A size added to the configs has its parameters counted here."""
     ours = {path.stem for path in (CONF / "model").glob("*.yaml") if "alexnet" not in path.stem}
-    assert ours == SIZES.keys()
+    assert ours - {"pretrained"} == SIZES.keys()
 
 
 @pytest.mark.parametrize("name", SIZES)

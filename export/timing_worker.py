@@ -1,0 +1,67 @@
+"""`python -m export.timing_worker RUNTIME ARTIFACT THREADS`: an artifact in a process of its own, timed when asked.
+
+Several of them are timed in turn, side by side; each has its own memory, and one whose runtime dies takes no other with
+it. A line of JSON on standard input asks for one round, a line on standard output answers.
+"""
+
+import json
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from export.decode_speed import decode_speed
+from export.score import samples_per_second
+from export.verify import make_runtime
+
+
+def main(runtime_path: str, artifact: Path, threads: int) -> None:
+    """Load the artifact, say so, and answer until standard input ends."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print does not get between the answers
+    torch.set_num_threads(threads)
+    runtime = make_runtime(runtime_path)
+    before = _resident_bytes()
+    start = time.perf_counter()
+    runtime.load(artifact)
+    _say(answers, {"load_seconds": time.perf_counter() - start})
+    for line in sys.stdin:
+        asked = json.loads(line)
+        found = _images(runtime, asked) if "shape" in asked else _text(runtime, asked)
+        # The greatest resident set since the process began: what loading and running took at their worst.
+        _say(answers, {**found, "memory_bytes": max(_peak_bytes() - before, 0)})
+
+
+def _text(runtime: Any, asked: dict[str, Any]) -> dict[str, float]:
+    speed = decode_speed(runtime, torch.tensor(asked["prompt"]), asked["steps"])
+    return {"first_seconds": speed.first_token_seconds, "step_seconds": speed.step_seconds}
+
+
+def _images(runtime: Any, asked: dict[str, Any]) -> dict[str, float]:
+    images = torch.rand(asked["shape"], generator=torch.Generator().manual_seed(0))
+    start = time.perf_counter()
+    runtime.logits(images)
+    first = time.perf_counter() - start
+    return {"first_seconds": first, "step_seconds": len(images) / samples_per_second(runtime.logits, images)}
+
+
+def _say(answers: Any, content: dict[str, Any]) -> None:
+    answers.write(json.dumps(content) + "\n")
+    answers.flush()
+
+
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _resident_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,76 @@
+"""Continuing prompts with an exported model, in the runtime of its format."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+
+from matmill.artifact import find_artifact
+from matmill.errors import ConfigError
+from matmill.generate import Continued
+
+INCOMPLETE = "\ufffd"
+"""What stands for bytes that are no whole character yet."""
+
+
+def of_artifact(config: DictConfig, prompts: list[str]) -> Continued:
+    """The config's artifact continuing `prompts`, one after another: runtimes take texts of one length only.
+
+    Raises:
+        ConfigError: it is no language model, cannot be loaded, or a prompt is longer than its context.
+    """
+    artifact = find_artifact(config.artifact, config.trust)
+    if artifact.figures["kind"] != "text":
+        raise ConfigError(f"artifact={artifact.path}: classifies images, it does not generate text")
+    runtime, context = artifact.load(), int(artifact.figures["max_sequence_length"])
+    ids = runtime.token_ids(prompts)
+    for number, tokens in enumerate(ids, 1):
+        if not 0 < len(tokens) <= context:
+            raise ConfigError(f"prompt {number} has {len(tokens)} tokens; {artifact.name} takes 1 to {context}")
+    steps = _steps(runtime, ids, config, artifact.figures.get("stop_id"), context)
+    return Continued(ids, steps, lambda: _stream(runtime), context)
+
+
+def _steps(
+    runtime: Any, prompts: list[list[int]], config: DictConfig, stop: int | None, context: int
+) -> Iterator[list[int | None]]:
+    generator = torch.Generator().manual_seed(config.seed)
+    for row, prompt in enumerate(prompts):
+        room = min(len(prompt) + config.max_new_tokens, context)
+        logits = runtime.prefill(torch.tensor([prompt]), room)
+        for length in range(len(prompt), len(prompt) + config.max_new_tokens):
+            token = _drawn(logits, config, generator)
+            if token == stop:
+                break
+            yield [token if other == row else None for other in range(len(prompts))]
+            if length + 1 > room or length + 1 >= len(prompt) + config.max_new_tokens:
+                break
+            logits = runtime.step(torch.tensor([token]))
+
+
+def _drawn(logits: torch.Tensor, config: DictConfig, generator: torch.Generator) -> int:
+    from lightning_modules.transformer.generate import filtered_probabilities
+
+    logits = logits.float()
+    if config.temperature == 0:
+        return int(logits.argmax())
+    chances = filtered_probabilities(logits, temperature=config.temperature, top_k=config.top_k, top_p=config.top_p)
+    return int(torch.multinomial(chances, 1, generator=generator))
+
+
+def _stream(runtime: Any) -> Callable[[int], str]:
+    """Turns tokens into the text that each adds; a character that is incomplete waits for the rest."""
+    ids: list[int] = []
+    shown = ""
+
+    def add(token: int) -> str:
+        nonlocal shown
+        ids.append(token)
+        text = runtime.text(ids)
+        if text.endswith(INCOMPLETE):
+            return ""
+        new, shown = text[len(shown) :], text
+        return str(new)
+
+    return add
