@@ -2,36 +2,33 @@
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import lightning.pytorch as L
 import torch
 from torch import Tensor
+from torch._C._profiler import _EventType
 from torch.distributed.tensor import DTensor
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._pytree import tree_leaves
 
-FOLLOWED = 3
-"""Steps through which the allocator is followed. The profiler's record of a CPU's allocations now and then lacks some
-of a step, which makes its peak too low; the highest of several is then still right."""
-
 
 class MeasuredStep(L.Callback):
-    """Times steps of this process, and then follows the allocator through `FOLLOWED` more.
+    """Times steps of this process, and then follows the allocator through one more.
 
     seconds: of each timed step, from the batch at hand to the end of the optimizer's step: without waiting for data.
     state_bytes: weights, buffers and optimizer state of this process between two steps.
     steps: how many there must be.
-    peak_bytes: the most that tensors held during the followed steps: on a CPU from the profiler's record of every
-        allocation, with what was there before each step counted from the tensors themselves; on a GPU from torch's
+    peak_bytes: the most that tensors held during the followed step: on a CPU from the profiler's record of every
+        allocation, with what was there before the step counted from the tensors themselves; on a GPU from torch's
         allocator.
     """
 
     def __init__(self, warm_up: int, timed: int) -> None:
         """`warm_up`: first steps that do not count; the first of them makes the optimizer's state."""
         self.warm_up, self.timed = warm_up, timed
-        self.steps = warm_up + timed + FOLLOWED
+        self.steps = warm_up + timed + 1
         self.state_bytes = self.peak_bytes = 0
         self.seconds: list[float] = []
         self._number = 0
@@ -41,7 +38,7 @@ class MeasuredStep(L.Callback):
 
     def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, *_: Any) -> None:
         self._number += 1
-        if self.warm_up + self.timed < self._number <= self.steps:
+        if self._number == self.steps:
             self._follow(trainer, pl_module, batch)
         self._since = time.perf_counter()
 
@@ -62,15 +59,15 @@ class MeasuredStep(L.Callback):
             torch.cuda.synchronize()
         if self.warm_up < self._number <= self.warm_up + self.timed:
             self.seconds.append(time.perf_counter() - self._since)
-        elif self.warm_up < self._number <= self.steps:
-            self.peak_bytes = max(self.peak_bytes, self._peak())
+        elif self._number == self.steps:
+            self.peak_bytes = self._peak()
 
     def _peak(self) -> int:
         """Of the step that was followed and is over now."""
         if self._profiler is None:
             return torch.cuda.max_memory_allocated()
         self._profiler.__exit__(None, None, None)
-        events = self._profiler.profiler.kineto_results.events()
+        events = self._profiler.profiler.kineto_results.experimental_event_tree()
         self._profiler = None
         return self._before + _highest(events)
 
@@ -100,10 +97,30 @@ def _optimizer_tensors(trainer: L.Trainer) -> list[Any]:
 
 
 def _highest(events: Iterable[Any]) -> int:
-    """The highest sum of allocations minus releases, in their order in time."""
-    memory = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
+    """The most bytes that were allocated and not released among these events, in their order in time.
+
+    A release is counted only of what was allocated among them: the profiler remembers sizes by address from one profile
+    to the next, and takes a later block at the same address for the former one.
+    """
+    found = sorted(
+        (event.start_time_ns, event.extra_fields.ptr, event.extra_fields.alloc_size)
+        for event in _flat(events)
+        if event.typed[0] == _EventType.Allocation
+    )
+    held: dict[int, int] = {}
     current = highest = 0
-    for _, size in memory:
-        current += size
+    for _, address, size in found:
+        if size > 0:
+            held[address] = size
+            current += size
+        else:
+            current -= held.pop(address, 0)
         highest = max(highest, current)
     return highest
+
+
+def _flat(events: Iterable[Any]) -> Iterator[Any]:
+    """The events of a profile's tree, all of them."""
+    for event in events:
+        yield event
+        yield from _flat(event.children)

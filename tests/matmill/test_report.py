@@ -105,7 +105,7 @@ def test_a_report_that_fails_leaves_the_run_and_the_page_before_it(folder, capsy
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(report.os, "replace", fail)
+    monkeypatch.setattr("report.template.os.replace", fail)
     assert report.write_report(run) is None
     error = capsys.readouterr().err
     assert "No space left on device" in error
