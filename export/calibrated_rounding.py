@@ -1,6 +1,8 @@
 """GPTQ, AWQ and SmoothQuant by llmcompressor."""
 
 import contextlib
+import io
+import logging
 import os
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
@@ -65,13 +67,14 @@ def quantize(model: Any, method: str, scheme: Any, others: Sequence[str], source
         # It looks there for what the model was loaded from, to see that it is not quantized yet.
         write_config(source.network, source, Path(folder), "bfloat16")  # type: ignore[arg-type]
         model.config._name_or_path = folder
-        oneshot(
-            model=model,
-            processor=object(),  # reads and writes nothing here: the samples are tokens already
-            recipe=_recipe(method, scheme, list(others), model.config.num_hidden_layers),
-            dataset=DataLoader(samples, batch_size=BATCH),
-            num_calibration_samples=len(samples),
-        )
+        with _silent():
+            oneshot(
+                model=model,
+                processor=object(),  # reads and writes nothing here: the samples are tokens already
+                recipe=_recipe(method, scheme, list(others), model.config.num_hidden_layers),
+                dataset=DataLoader(samples, batch_size=BATCH),
+                num_calibration_samples=len(samples),
+            )
 
 
 def _recipe(method: str, scheme: Any, ignore: list[str], n_layers: int) -> list[Any]:
@@ -99,6 +102,14 @@ def _awq_mappings(n_layers: int, ignore: Collection[str]) -> list[Any]:
             if not set(names) <= set(ignore):
                 mappings.append(AWQMapping(f"model.layers.{index}.{divided}", names))
     return mappings
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Without llmcompressor's hundreds of progress bars, and torch's remark on how it traces."""
+    logging.getLogger("torch.fx._symbolic_trace").setLevel(logging.ERROR)
+    with contextlib.redirect_stderr(io.StringIO()):
+        yield
 
 
 @contextlib.contextmanager

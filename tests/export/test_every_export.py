@@ -19,6 +19,18 @@ WRITE = "MATMILL_WRITE_TABLE"
 
 EXPORTS = shipped()
 KINDS = ("text", "images")
+RUNTIMES = {
+    "AotiRuntime": "torch (AOTInductor)",
+    "BitsAndBytesRuntime": "transformers, bitsandbytes",
+    "CompressedTensorsRuntime": "transformers, compressed-tensors",
+    "ExecuTorchRuntime": "ExecuTorch",
+    "LlamaCppRuntime": "llama.cpp",
+    "OnnxRuntime": "ONNX Runtime",
+    "Pt2Runtime": "torch",
+    "TorchAoRuntime": "transformers or torch, torchao",
+    "TransformersRuntime": "transformers",
+}
+"""What the runtimes are called outside of this project."""
 
 
 def _source(kind: str, folder: Path) -> Source:
@@ -49,7 +61,7 @@ def test_the_readme_lists_them() -> None:
     """Its table is what the exporters say of themselves; the tests below hold them to it."""
     lines = ["| `export` | transformer | AlexNet | verified in |", "|---|---|---|---|"]
     for name, exporter in EXPORTS.items():
-        runtime = exporter.runtime.rpartition(".")[2].removesuffix("Runtime")
+        runtime = RUNTIMES[exporter.runtime.rpartition(".")[2]]
         lines.append(f"| {name} | {_cell(name, 'text')} | {_cell(name, 'images')} | {runtime} |")
     table = "\n".join(lines) + "\n"
     text = README.read_text(encoding="utf-8")
