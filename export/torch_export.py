@@ -51,6 +51,7 @@ class Pt2Exporter(Exporter):
             chosen = choose(source.network, task.skip, lambda _: None)
             _quantize(network, chosen.quantized)
         program = traced(network, source)
+        program.example_inputs = None  # would be saved; two images weigh a megabyte
         file = directory / MODEL
         torch.export.save(program, file)
         write_beside(source, directory)

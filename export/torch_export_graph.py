@@ -42,7 +42,6 @@ def traced(network: nn.Module, source: Source) -> ExportedProgram:
         example = torch.zeros(2, source.data["in_channels"], source.data["image_size"], source.data["image_size"])
         sizes = {0: Dim("batch")}
     program = torch.export.export(module.eval(), (example,), dynamic_shapes=(sizes,))
-    program.example_inputs = None  # would be saved; two images weigh a megabyte
     for graph in program.graph_module.modules():
         for node in graph.graph.nodes if isinstance(graph, torch.fx.GraphModule) else ():
             node.meta.pop("stack_trace", None)  # lines of the source and paths of this machine
