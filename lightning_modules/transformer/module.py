@@ -12,6 +12,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_
 from lightning_modules.base import WindowModule
 from lightning_modules.transformer.huggingface import from_huggingface, read_weights
 from lightning_modules.transformer.network import Transformer
+from lightning_modules.transformer.parametrization import STANDARD
 
 
 class TransformerModule(WindowModule):
@@ -39,8 +40,13 @@ class TransformerModule(WindowModule):
     def load_weights(self, path: Path) -> None:
         """Starts from Hugging Face Llama weights.
 
-        Raises ValueError unless they are exactly the parameters of the configured network.
+        Raises ValueError unless they are exactly the parameters of the configured network, in standard
+        parametrisation, as all such files are.
         """
+        if self.network.parametrization != STANDARD:
+            raise ValueError(
+                f"model.weights={path} needs model.parametrization=standard: muP begins at its own weights"
+            )
         tied = self.network_arguments.get("tie_embeddings", False)
         weights: dict[str, Any] = from_huggingface(read_weights(path), tie_embeddings=tied)
         with torch.device("meta"):
