@@ -1,4 +1,4 @@
-"""The coordinate check of Yang et al. 2022, arXiv:2203.03466, appendix D.1: how far a few steps move activations, by width.
+"""The coordinate check of Yang et al. 2022, arXiv:2203.03466: how far a few steps move activations, by width.
 
 A parametrisation in which a learning rate serves every width moves each activation alike at every width: its change
 grows with no power of the width.
