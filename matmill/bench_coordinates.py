@@ -15,6 +15,7 @@ from rich.table import Table
 
 from matmill.coordinates import SEEDS, Changes, moved
 from matmill.errors import ConfigError
+from report.figure import rounded
 
 NAME = "coordinates.html"
 PARAMETRIZATIONS = ("standard", "mup")
@@ -31,7 +32,7 @@ def run(config: DictConfig) -> int:
     found = rows(config)
     held = all(row.exponent < GROWS for row in found if row.parametrization == "mup")
     if config.format == "json":
-        json.dump([_plain(row) for row in found], sys.stdout, indent=2)
+        json.dump(rounded([_plain(row) for row in found]), sys.stdout, indent=2)
         print()
         return 0 if held else 1
     from report.coordinates import page

@@ -18,11 +18,16 @@ _NAMES = {"standard": "Standard parametrisation", "mup": "Maximal-update paramet
 def page(rows: Sequence[dict[str, Any]], title: str, facts: str) -> str:
     """The page of rows as `matmill.coordinates.Changes` says them (with `exponent`); `facts`: of the steps, a line."""
     names = list(dict.fromkeys(row["parametrization"] for row in rows))
-    every = [value for row in rows for value in row["changes"] if value > 0]
+    every = [value for row in rows for value in row["changes"] if 0 < value < math.inf]
     limits = (min(every) / 1.5, max(every) * 1.5) if every else (0.1, 10.0)
     figures = [_figure(name, [row for row in rows if row["parametrization"] == name], limits) for name in names]
     head = f"<header><h1>{escape(title)}</h1><p>{escape(facts)}</p></header>\n"
-    return fill(title, head + section("Coordinates", places(figures) + _exponents(rows, names), "coordinates"), figures)
+    body = [
+        head,
+        section("How far activations move, by width", places(figures), "coordinates"),
+        section("How that grows", _exponents(rows, names), "exponents"),
+    ]
+    return fill(title, "".join(body), figures)
 
 
 def _figure(name: str, rows: Sequence[dict[str, Any]], limits: tuple[float, float]) -> Figure:
@@ -55,7 +60,7 @@ def _figure(name: str, rows: Sequence[dict[str, Any]], limits: tuple[float, floa
 
 
 def _exponents(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
-    by_place = {(row["activation"], row["parametrization"]): row["exponent"] for row in rows}
+    by_place = {(row["activation"], row["parametrization"]): round(row["exponent"], 2) + 0.0 for row in rows}  # no -0.0
     lines = [
         [Cell(activation), *(Cell(f"{value:+.2f}", value) for value in (by_place[activation, name] for name in names))]
         for activation in dict.fromkeys(row["activation"] for row in rows)
