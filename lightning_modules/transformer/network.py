@@ -67,7 +67,7 @@ class Transformer(nn.Module):
         dropout: Annotated[float, Ge(0), Lt(1)] = 0.0,
         loss_chunk_tokens: Count | None = None,
         parametrization: Literal["standard", "mup"] = "standard",
-        base_width: Count = 64,
+        base_width: Count = 256,
         base_head_dim: Count | None = None,
     ) -> None:
         super().__init__()

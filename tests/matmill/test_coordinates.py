@@ -33,6 +33,7 @@ def changes(network_class: type = Transformer, **arguments: Any) -> dict[str, Ch
     found: dict[str, list[float]] = {}
     for width in WIDTHS:
         sizes = {"vocab_size": 97, "d_model": width, "n_layers": 2, "n_heads": 4, "max_sequence_length": 32}
+        sizes["base_width"] = WIDTHS[0]
         module = TransformerModule(optimizer=partial(adamw, lr=1e-3), **(sizes | arguments))
         module.network_class = network_class  # type: ignore[misc]
         for name, value in moved(module, batches(), torch.device("cpu")).items():
