@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from datamodules.order import DROPOUT, INIT, reseed
-from lightning_modules.decay import decay_groups
+from lightning_modules.decay import decay_groups, scale_rates
 from lightning_modules.optimizers.rounding import warn_of_lost_updates
 from lightning_modules.schedules import Plateau, Schedule, scheduler
 
@@ -107,9 +107,19 @@ class WindowModule(L.LightningModule):
         else:
             place(self.network, self.initialise)
 
+    def build_optimizer(self, network: nn.Module) -> Optimizer:
+        """The optimizer over decayed and undecayed groups, each with the learning rate that the network asks for.
+
+        Raises:
+            ValueError: the settings do not fit together, or the optimizer does not fit the network.
+        """
+        optimizer = self.make_optimizer(decay_groups(network))
+        scale_rates(optimizer)
+        return optimizer
+
     def configure_optimizers(self) -> Any:
-        """The optimizer over decayed and undecayed groups and the scheduler that follows `schedule`."""
-        optimizer = self.make_optimizer(decay_groups(self.network))
+        """The optimizer and the scheduler that follows `schedule`."""
+        optimizer = self.build_optimizer(self.network)
         warn_of_lost_updates(optimizer)
         if self.schedule is None:
             return optimizer
@@ -134,7 +144,9 @@ class WindowModule(L.LightningModule):
                 self.manual_backward(part * (self._data_parallel_size / units).float())
             loss += part.detach()
         self.window_units = units
-        self.step_metrics = {"train/loss": loss / units, "train/learning_rate": optimizer.param_groups[0]["lr"]}
+        group = optimizer.param_groups[0]
+        rate = group["lr"] / group.get("lr_multiplier", 1.0)  # what the schedule makes of optimizer.lr
+        self.step_metrics = {"train/loss": loss / units, "train/learning_rate": rate}
         self._update(optimizer)
 
     def _update(self, optimizer: Any) -> None:

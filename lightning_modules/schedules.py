@@ -85,7 +85,7 @@ class Plateau:
         mode: Literal["min", "max"] = "min",
         threshold: Annotated[float, Gt(0)] = 1e-4,
     ) -> None:
-        """`patience` and the metric are counted in validations; `minimum` is an absolute learning rate."""
+        """`patience` and the metric are counted in validations; `minimum` is an absolute rate, as `optimizer.lr` is."""
         self.factor, self.patience, self.minimum = factor, patience, minimum
         self.monitor, self.mode, self.threshold = monitor, mode, threshold
 
@@ -98,7 +98,7 @@ def scheduler(schedule: Schedule | Plateau, optimizer: Optimizer, total_steps: i
             mode=schedule.mode,
             factor=schedule.factor,
             patience=schedule.patience,
-            min_lr=schedule.minimum,
+            min_lr=[schedule.minimum * group.get("lr_multiplier", 1.0) for group in optimizer.param_groups],
             threshold=schedule.threshold,
         )
     # A plain function is left out of the scheduler's state, so a checkpoint holds nothing that must be unpickled.

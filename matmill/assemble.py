@@ -15,7 +15,6 @@ from callbacks.boundary import Boundary
 from callbacks.metrics import MetricsLog
 from datamodules.base import WindowDataModule
 from lightning_modules.base import WindowModule
-from lightning_modules.decay import decay_groups
 from matmill.errors import ConfigError, describe, one_line
 from matmill.group import Launched
 from matmill.launch import Launch
@@ -102,7 +101,7 @@ def _try_out(module: WindowModule, strategy: Any) -> None:
         except ValueError as error:
             raise ConfigError(one_line(error)) from error
     try:
-        optimizer = module.make_optimizer(decay_groups(network))
+        optimizer = module.build_optimizer(network)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"optimizer: {one_line(error)}") from error
     if isinstance(strategy, Mesh) and not getattr(optimizer, "takes_sharded", True):

@@ -17,6 +17,7 @@ from matmill.launch import Launch
 MEASUREMENTS = {
     "hardware": "bench_hardware",
     "predict": "bench_predict",
+    "coordinates": "bench_coordinates",
     "data": "bench_data",
     "decode": "bench_decode",
     "overhead": "bench_overhead",

@@ -12,9 +12,7 @@ from omegaconf import DictConfig
 from torch import nn
 
 from lightning_modules.base import Window, WindowModule
-from lightning_modules.decay import decay_groups
 from matmill.errors import ConfigError
-from matmill.targets import build
 
 Step = Callable[[Window], None]
 Make = Callable[[DictConfig, L.Trainer, Any], Step]
@@ -60,7 +58,7 @@ class BareLoop:
         self.network: nn.Module = copy.deepcopy(module.network)
         self.loss = module.network_loss
         self.clip = config.trainer.gradient_clip_norm
-        self.optimizer = build(config.optimizer, list(config.allow_targets))(decay_groups(self.network))
+        self.optimizer = module.build_optimizer(self.network)
         self.forward: Callable[[], AbstractContextManager[Any]] = trainer.precision_plugin.forward_context
 
     def __call__(self, window: Window) -> None:
@@ -81,14 +79,14 @@ def transformers_step(config: DictConfig, trainer: L.Trainer, module: WindowModu
     Raises:
         ConfigError: the model is no transformer of ours.
     """
+    from lightning_modules.transformer import Transformer, to_standard
     from lightning_modules.transformer.huggingface import config_json
-    from lightning_modules.transformer.network import Transformer
 
     if not isinstance(module.network, Transformer):
         raise ConfigError("against=[transformers]: compares transformers only")
     from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
-    settings = dict(config_json(module.network))
+    settings = dict(config_json(to_standard(module.network)))
     model = LlamaForCausalLM(LlamaConfig(**{k: v for k, v in settings.items() if k != "architectures"}))
     mixed = "bf16" in str(trainer.precision)
     arguments = TrainingArguments(

@@ -16,7 +16,7 @@ COMMANDS = {
     "evaluate": "score a run's checkpoint, or an exported model, on its validation data",
     "export": "write a run's model in other formats, reload each in its own runtime and score it",
     "report": "one HTML page of a run, of several, or of a sweep: matmill report RUN ...",
-    "bench": "measure: bench train | hardware | predict | data | decode | overhead | parity | recompute",
+    "bench": "measure: bench train | hardware | predict | data | decode | overhead | parity | recompute | coordinates",
 }
 KEYS = {
     "experiment=NAME": "a complete experiment (listed below)",

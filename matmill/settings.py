@@ -112,7 +112,7 @@ class Plan(Train):
 class Bench(Train):
     """The root of ``conf/bench.yaml``: a training config and how to measure it."""
 
-    what: Literal["train", "parity", "recompute", "hardware", "predict", "data", "decode", "overhead"]
+    what: Literal["train", "parity", "recompute", "hardware", "predict", "data", "decode", "overhead", "coordinates"]
     steps: Annotated[int, Gt(0)]
     against: list[Literal["bare", "transformers"]]
     strategies: list[Literal["single", "ddp", "fsdp", "hsdp", "tensor", "fsdp_tensor"]]
@@ -122,6 +122,7 @@ class Bench(Train):
     trust: bool
     plot: Annotated[str, MinLen(1)] | None
     workers: Annotated[list[Annotated[int, Ge(0)]], MinLen(1)]
+    widths: Annotated[list[Annotated[int, Gt(0)]], MinLen(2)]
     batch: Annotated[list[Annotated[int, Gt(0)]], MinLen(1)]
     prompt_tokens: Annotated[int, Gt(0)]
     dtype: Literal["fp32", "bf16", "fp16"]

@@ -12,7 +12,6 @@ from torch.distributed.fsdp import FSDPModule
 from torch.utils._pytree import tree_map
 
 from lightning_modules.base import WindowModule
-from lightning_modules.decay import decay_groups
 from matmill.pretended_devices import pretended_devices
 from strategies.gradient_norm import limit_gradient_norm
 from strategies.mesh import Mesh, make_mesh
@@ -109,7 +108,7 @@ class _Recording:
             batch = self.step.precision.convert_input(tree_map(empty_on_cpu, self.step.batch))
             window = [batch] + [tree_map(_copy, batch) for _ in range(min(self.step.micro_batches, 2) - 1)]
             self.memory.claim((value for micro in window for value in micro.values() if _is_tensor(value)), "batch")
-            optimizer = self.step.module.make_optimizer(decay_groups(self.network))
+            optimizer = self.step.module.build_optimizer(self.network)
             self._one_step(tape, optimizer, window)
             self.memory.reset()
             tape.listeners = [self.memory, self.operations]

@@ -14,6 +14,7 @@ import bitsandbytes.optim  # noqa: E402
 class BitsandbytesAdamW8bit(bitsandbytes.optim.AdamW8bit):
     """bitsandbytes.optim.AdamW8bit with a flat state."""
 
+    is_adamw = True
     takes_sharded = False
     """Its kernels know nothing of DTensors; `adamw_8bit` does."""
 

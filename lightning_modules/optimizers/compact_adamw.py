@@ -20,6 +20,8 @@ class CompactAdamW(ShardedOptimizer):
     packs them again.
     """
 
+    is_adamw = True
+
     def __init__(
         self,
         params: Iterable[Any],

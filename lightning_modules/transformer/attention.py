@@ -19,12 +19,12 @@ class Attention(nn.Module):
     and values.
 
     The number of heads is read from the projections' outputs, so the same forward runs on a slice of the
-    heads.
+    heads. `scale`: of the scores before the softmax; None: 1 / sqrt(head_dim).
     """
 
-    def __init__(self, d_model: int, n_heads: int, n_kv_heads: int, head_dim: int) -> None:
+    def __init__(self, d_model: int, n_heads: int, n_kv_heads: int, head_dim: int, scale: float | None = None) -> None:
         super().__init__()
-        self.head_dim = head_dim
+        self.head_dim, self.scale = head_dim, scale
         self.query = nn.Linear(d_model, n_heads * head_dim, bias=False)
         self.key = nn.Linear(d_model, n_kv_heads * head_dim, bias=False)
         self.value = nn.Linear(d_model, n_kv_heads * head_dim, bias=False)
@@ -52,6 +52,12 @@ class Attention(nn.Module):
             # T x T scores. With a cache there is one query, and repeating the cache would cost more.
             key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
         attended = F.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, is_causal=mask is None, enable_gqa=query.shape[1] != key.shape[1]
+            query,
+            key,
+            value,
+            attn_mask=mask,
+            is_causal=mask is None,
+            scale=self.scale,
+            enable_gqa=query.shape[1] != key.shape[1],
         )
         return self.output(attended.transpose(1, 2).flatten(-2))

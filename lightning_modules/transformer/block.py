@@ -37,10 +37,11 @@ class Block(nn.Module):
         d_ff: int,
         norm_eps: float,
         dropout: float,
+        attention_scale: float | None = None,
     ) -> None:
         super().__init__()
         self.attention_norm = RMSNorm(d_model, norm_eps)
-        self.attention = Attention(d_model, n_heads, n_kv_heads, head_dim)
+        self.attention = Attention(d_model, n_heads, n_kv_heads, head_dim, attention_scale)
         self.feed_forward_norm = RMSNorm(d_model, norm_eps)
         self.feed_forward = FeedForward(d_model, d_ff)
         self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()

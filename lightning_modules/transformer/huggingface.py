@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from lightning_modules.transformer.network import Transformer
+from lightning_modules.transformer.parametrization import STANDARD
 
 # Both use the rotate-half pairing in RoPE, so a rename is all there is: no value is changed.
 _OUTER = {
@@ -97,7 +98,13 @@ def config_json(network: Transformer, *, separator_id: int | None = None, dtype:
     weights beside it ("float32", "bfloat16"). The rotary settings are written in the present form
     (`rope_parameters`) and in the one read by older versions and other runtimes (`rope_theta`,
     `rope_scaling`).
+
+    Raises ValueError for a network that is not in standard parametrisation: its readers know no other.
     """
+    if network.parametrization != STANDARD:
+        raise ValueError(
+            "model.parametrization=mup: Hugging Face's Llama knows no multipliers; give to_standard(network)"
+        )
     rope = network.rope
     scaling: dict[str, Any] | None = None
     if rope.scaling_factor is not None:

@@ -13,6 +13,7 @@ from lightning_modules.base import WindowModule
 from lightning_modules.transformer import gguf
 from lightning_modules.transformer.huggingface import from_huggingface, read_weights
 from lightning_modules.transformer.network import Transformer
+from lightning_modules.transformer.parametrization import STANDARD
 
 
 class TransformerModule(WindowModule):
@@ -40,8 +41,13 @@ class TransformerModule(WindowModule):
     def load_weights(self, path: Path) -> None:
         """Starts from the weights of a Hugging Face Llama, or from those of a GGUF file, dequantized.
 
-        Raises ValueError unless they are exactly the parameters of the configured network.
+        Raises ValueError unless they are exactly the parameters of the configured network, in standard
+        parametrisation, as all such files are.
         """
+        if self.network.parametrization != STANDARD:
+            raise ValueError(
+                f"model.weights={path} needs model.parametrization=standard: muP begins at its own weights"
+            )
         tied = self.network_arguments.get("tie_embeddings", False)
         weights = _read(path, tied)
         with torch.device("meta"):

@@ -4,7 +4,7 @@ It knows nothing of devices, number formats, sharding, compilation or recomputat
 outside.
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from annotated_types import Ge, Gt, Lt
@@ -16,6 +16,7 @@ from lightning_modules.transformer.block import Block
 from lightning_modules.transformer.cache import KeyValueCache
 from lightning_modules.transformer.head import Head, TiedHead
 from lightning_modules.transformer.norm import RMSNorm
+from lightning_modules.transformer.parametrization import STANDARD, mup
 from lightning_modules.transformer.rope import Rope
 from lightning_modules.transformer.tensor_parallel import tensor_parallel_plan
 
@@ -38,7 +39,9 @@ class Transformer(nn.Module):
     layers (default 8/3 d_model rounded up to a multiple of 64: as many parameters as 4 d_model has without a
     gate). `tie_embeddings`: the head uses the embedding's weight. `rope_*`: see `Rope`. `dropout`: on the
     embedding and on what each branch adds to the residual. `loss_chunk_tokens`: how many tokens' logits exist
-    at once; None means all when small, otherwise chunks of about 64 MiB.
+    at once; None means all when small, otherwise chunks of about 64 MiB. `parametrization`: what of it follows
+    from the width (`parametrization.py`); mup equals standard at d_model = `base_width` and `base_head_dim`,
+    whose default is a given `head_dim`, else that of as many heads at the base width.
 
     Raises ValueError, naming the keys, for sizes that do not fit together.
     """
@@ -63,6 +66,9 @@ class Transformer(nn.Module):
         rope_original_context: Count = 8192,
         dropout: Annotated[float, Ge(0), Lt(1)] = 0.0,
         loss_chunk_tokens: Count | None = None,
+        parametrization: Literal["standard", "mup"] = "standard",
+        base_width: Count = 256,
+        base_head_dim: Count | None = None,
     ) -> None:
         super().__init__()
         if vocab_size is None:
@@ -72,6 +78,7 @@ class Transformer(nn.Module):
         n_kv_heads = n_kv_heads or n_heads
         if n_heads % n_kv_heads:
             raise ValueError(f"model.n_heads={n_heads} is not divisible by model.n_kv_heads={n_kv_heads}")
+        default_base_head_dim = head_dim or base_width / n_heads
         head_dim = head_dim or d_model // n_heads
         d_ff = d_ff or -(-8 * d_model // (3 * FEED_FORWARD_MULTIPLE)) * FEED_FORWARD_MULTIPLE
         self.vocab_size, self.d_model, self.n_layers, self.d_ff = vocab_size, d_model, n_layers, d_ff
@@ -86,6 +93,10 @@ class Transformer(nn.Module):
             high_frequency_factor=rope_high_frequency_factor,
             original_context=rope_original_context,
         )
+        self.parametrization = STANDARD
+        if parametrization == "mup":
+            base = base_head_dim or default_base_head_dim
+            self.parametrization = mup(d_model=d_model, head_dim=head_dim, base_width=base_width, base_head_dim=base)
         self.embedding = nn.Embedding(vocab_size, d_model)
         self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
         self.blocks = nn.ModuleList(
@@ -97,6 +108,7 @@ class Transformer(nn.Module):
                 d_ff=d_ff,
                 norm_eps=norm_eps,
                 dropout=dropout,
+                attention_scale=self.parametrization.attention,
             )
             for _ in range(n_layers)
         )
@@ -109,6 +121,7 @@ class Transformer(nn.Module):
 
         Normal with standard deviation 0.02; what writes into the residual is scaled by 1/sqrt(2 * n_layers),
         so that its variance does not grow with depth (Radford et al. 2019, section 2.3); norms start at 1.
+        The parametrisation may scale the matrices of the blocks.
         """
         residual_std = INIT_STD / (2 * self.n_layers) ** 0.5
         for name, parameter in self.named_parameters():
@@ -116,7 +129,13 @@ class Transformer(nn.Module):
                 parameter.fill_(1.0)
             else:
                 branch_end = name.endswith(("attention.output.weight", "feed_forward.down.weight"))
-                parameter.normal_(0.0, residual_std if branch_end else INIT_STD)
+                width_factor = self.parametrization.hidden_std if name.startswith("blocks.") else 1.0
+                parameter.normal_(0.0, (residual_std if branch_end else INIT_STD) * width_factor)
+
+    @property
+    def hidden_lr_multiplier(self) -> float | None:
+        """Factor on the learning rate of the blocks' matrices; None: the parametrisation has no rule for it."""
+        return self.parametrization.hidden_lr
 
     def tensor_parallel_plan(self, size: int) -> dict[str, ParallelStyle]:
         """How the modules are split over `size` devices, for `parallelize_module`; see `tensor_parallel.py`.
@@ -141,6 +160,8 @@ class Transformer(nn.Module):
 
     def logits(self, hidden: Tensor, targets: Tensor | None = None) -> Tensor:
         """Hidden states (B, T, D) to logits (B, T, V), or with targets (B, T) to the summed loss."""
+        if self.parametrization.logits != 1.0:
+            hidden = hidden * self.parametrization.logits
         if self.tie_embeddings:
             return self.head(hidden, self.embedding.weight, targets)
         return self.head(hidden, targets)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from lightning_modules.decay import decay_groups
+from lightning_modules.decay import decay_groups, scale_rates
 from lightning_modules.transformer import vocabulary_parallel
 from lightning_modules.transformer.network import Transformer
 from tests.lightning_modules.split import (
@@ -61,6 +61,7 @@ def loss_of_logits(network: Any, batch: dict[str, Tensor]) -> Tensor:
     return torch.nn.functional.cross_entropy(logits, batch["targets"].flatten(), reduction="sum")
 
 
+MUP = {"parametrization": "mup", "base_width": 16}
 TIED, CHUNKED, DROPOUT = {"tie_embeddings": True}, {"loss_chunk_tokens": 16}, {"dropout": 0.1}
 CASES = {
     "plain": Case({}),
@@ -68,6 +69,8 @@ CASES = {
     "tied": Case(TIED),
     "chunked": Case(CHUNKED),
     "dropout": Case(DROPOUT),
+    "mup": Case(MUP),
+    "mup, tied, sharded": Case(MUP | TIED, shard=True),
     "tied, chunked, dropout": Case(TIED | CHUNKED | DROPOUT),
     "whole vocabulary": Case({"vocab_size": 97}),
     "whole vocabulary, tied": Case({"vocab_size": 97} | TIED | CHUNKED),
@@ -121,10 +124,17 @@ def trained() -> dict[str, Any]:
     plain = partial(torch.optim.SGD, lr=1e-3, momentum=0.9, weight_decay=0.1)
     fused = partial(torch.optim.AdamW, lr=1e-3, eps=1e-3, fused=True)
     found = {}
-    for name, optimizer in (("sgd", plain), ("adamw", fused)):
-        one, several = (fresh(make, DROPOUT | TIED) for _ in range(2))
-        split(several, Case({}))
-        losses = [stepped(n, optimizer(decay_groups(n)), loss, batches(), 5) for n in (one, several)]
+    for name, optimizer, case in (
+        ("sgd", plain, Case({})),
+        ("adamw", fused, Case({})),
+        ("mup", fused, Case(MUP)),
+    ):
+        one, several = (fresh(make, DROPOUT | TIED | case.changes) for _ in range(2))
+        split(several, case)
+        made = [optimizer(decay_groups(n)) for n in (one, several)]
+        for each in made:
+            scale_rates(each)
+        losses = [stepped(n, o, loss, batches(), 5) for n, o in zip((one, several), made, strict=True)]
         pairs = zip(one.parameters(), several.parameters(), strict=True)
         found[name] = (*losses, max(distance(whole(b), whole(a)) for a, b in pairs))
     return found

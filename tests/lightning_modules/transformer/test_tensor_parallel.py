@@ -84,7 +84,7 @@ def test_evaluation_sees_whole_logits(ranks, tied):
         assert max(rank["evaluated"][tied]) < TOLERANCE
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "mup"])
 def test_five_steps_are_those_of_one_process(ranks, optimizer):
     """With weight decay, momentum or a fused AdamW, tied weights and dropout."""
     for rank in ranks:
