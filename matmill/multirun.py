@@ -9,20 +9,24 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.types import Override, Quote, QuotedString
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from matmill.compose import compose, create_loader
 from matmill.errors import ConfigError, one_line
 from matmill.launch import Launch
+from matmill.loader import leaves
 from matmill.overrides import expand, parse_overrides
 from matmill.schema import check
 from matmill.sweep_table import print_table
+from matmill.targets import resolve
+from matmill.warm import spawner
 from matmill.workers import INTERRUPTED, PREEMPTED, count_workers, python_command
 from sweeps.devices import Devices, Share, visible_gpus
 from sweeps.grid import Grid
 from sweeps.loop import Loop
 from sweeps.process import TrialProcess
 from sweeps.results import write_trials
+from sweeps.spawn import Order
 from sweeps.trial import Outcome, Trial
 
 SWEEPERS_OWN = ("hydra/sweeper", "sweep", "sweep_dir", "fail_fast")
@@ -65,19 +69,16 @@ def run_trials(
     """Keep the trials of `work` (a `Grid` or `sweeps.search.Search`) running until it is done; the exit status."""
 
     def start(trial: Trial, share: Share) -> TrialProcess:
-        command, environment = python_command(["train", *fixed, *trial.words])
-        command.append(f"run_dir={QuotedString(str(trial.directory), Quote.single).with_quotes()}")
+        words = ["train", *fixed, *trial.words]
+        words.append(f"run_dir={QuotedString(str(trial.directory), Quote.single).with_quotes()}")
         if not any(word.startswith("debug=") for word in fixed):
-            command.append("debug=true")
+            words.append("debug=true")
         if config_dir is not None:
-            command.append(f"--config-dir={config_dir}")
-        environment |= {**trial.environment, **share.environment(os.environ)}
-        if config.launcher.kind == "local":  # a cluster's job would take the variable with it and miss its parent
-            environment["MATMILL_SWEEPER"] = str(os.getpid())
-        return TrialProcess(
-            command, environment, trial.directory, cores=share.cores,
-            inherited=(trial.claim.descriptor, *share.locks), timeout=config.sweep.timeout,
-        )  # fmt: skip
+            words.append(f"--config-dir={config_dir}")
+        bound = {**environment, **trial.environment, **share.environment(os.environ)}
+        locks = (trial.claim.descriptor, *share.locks)
+        order = Order(words, bound, trial.directory / "console.log", share.cores, locks)
+        return TrialProcess(starter, order, config.sweep.timeout)
 
     def say(trial: Trial, outcome: Outcome) -> None:
         rows = {row.number: row for row in work.rows()}
@@ -87,8 +88,13 @@ def run_trials(
         print(" ".join(filter(None, parts)), flush=True)
 
     gpus = visible_gpus(count_workers("auto") if _has_gpus() else 0)
+    _, environment = python_command([])
+    starter = spawner(_modules(config), bool(gpus))
     loop = Loop(work, Devices(config.sweep.parallel, gpus), devices, start, say, bool(config.fail_fast))
-    loop.run()
+    try:
+        loop.run()
+    finally:
+        starter.close()
     rows = work.rows()
     write_trials(directory, rows)
     print_table(rows)
@@ -140,6 +146,13 @@ def _first_composed(own: Sequence[str], combinations: Sequence[list[str]], confi
 def _is_own(override: Override) -> bool:
     return any(override.key_or_group == key or override.key_or_group.startswith((f"{key}.", f"{key}/"))
                for key in SWEEPERS_OWN)  # fmt: skip
+
+
+def _modules(config: DictConfig) -> list[str]:
+    """The modules of all targets in the config, which each run imports."""
+    targets = [value for key, value in leaves(OmegaConf.to_container(config)) if key.endswith("._target_")]
+    own = ["sweeps.storage"] if config.sweep.kind == "optuna" else []
+    return sorted({resolve(target, list(config.allow_targets)).__module__ for target in targets}) + own
 
 
 def _has_gpus() -> bool:

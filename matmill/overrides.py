@@ -95,5 +95,8 @@ def expand(overrides: Sequence[str], loader: ConfigLoader | None = None) -> list
             if not axes[-1]:
                 raise ConfigError(f"{line}: no values to run")
         else:
-            raise ConfigError(f"{line}: an interval has no finite list of values; use choice(...) or range(...), or search it with hydra/sweeper=optuna")
+            raise ConfigError(
+                f"{line}: an interval has no finite list of values; use choice(...) or range(...), "
+                "or search it with hydra/sweeper=optuna"
+            )
     return [list(combination) for combination in product(*axes)]

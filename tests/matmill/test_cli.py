@@ -1,6 +1,5 @@
 """The command line as a user meets it: help without torch, errors in a line, exit statuses, jobs of -m."""
 
-import json
 import os
 import subprocess
 import sys

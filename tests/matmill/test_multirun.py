@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from matmill import cli
+from matmill import cli, multirun
+from matmill.workers import python_command
+from sweeps.spawn import Cold
 
 STUB = """#!{python}
 import json, os, pathlib, sys, time
@@ -31,6 +33,7 @@ def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file.write_text(STUB.format(python=sys.executable))
     file.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(file))
+    monkeypatch.setattr(multirun, "spawner", lambda *_: Cold(python_command([])[0]))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -101,7 +101,9 @@ def test_killed_five_times_it_ends_with_exactly_its_trials(folder: Path) -> None
     assert again == 0
     assert "[0]" not in out  # nothing is run any more
     best = ["--config-dir", "sweep", "experiment=best", "run_dir=best"]
-    assert subprocess.run([sys.executable, "-m", "matmill", "train", *best], cwd=folder, env=ENVIRONMENT).returncode == 0
+    assert (
+        subprocess.run([sys.executable, "-m", "matmill", "train", *best], cwd=folder, env=ENVIRONMENT).returncode == 0
+    )
 
 
 def test_nothing_outlives_a_killed_sweeper(folder: Path) -> None:
@@ -123,7 +125,7 @@ def test_nothing_outlives_a_killed_sweeper(folder: Path) -> None:
     assert json.loads((folder / "sweep" / "0" / "status.json").read_text())["status"] == "preempted"
 
 
-FAULTS = '''
+FAULTS = """
 import os, resource, signal, time
 import lightning.pytorch as L
 import torch
@@ -147,7 +149,7 @@ class Fault(L.Callback):
             time.sleep(3600)
         if self.kind == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-'''
+"""
 
 
 def test_every_kind_of_failure_is_named_and_stays_alone(folder: Path) -> None:
