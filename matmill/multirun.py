@@ -51,8 +51,7 @@ def run_all(overrides: Sequence[str], config_dir: str | None = None) -> int:
     parsed = parse_overrides(overrides, create_loader(config_dir))
     if any(override.key_or_group == "run_dir" for override in parsed):
         raise ConfigError("run_dir: with -m each run gets its own inside sweep_dir; set sweep_dir")
-    own = [override.input_line or "" for override in parsed if _is_own(override)]
-    words = [override.input_line or "" for override in parsed if not _is_own(override)]
+    own, words = split_own(parsed)
     try:
         if compose("train", own, config_dir).sweep.kind == "optuna":
             from matmill.search import run_search
@@ -143,9 +142,15 @@ def _first_composed(own: Sequence[str], combinations: Sequence[list[str]], confi
     raise first_error or ConfigError("-m: nothing to run")
 
 
-def _is_own(override: Override) -> bool:
-    return any(override.key_or_group == key or override.key_or_group.startswith((f"{key}.", f"{key}/"))
-               for key in SWEEPERS_OWN)  # fmt: skip
+def split_own(parsed: Sequence[Override]) -> tuple[list[str], list[str]]:
+    """The overrides of the sweep itself, and those of its runs."""
+    own: list[str] = []
+    words: list[str] = []
+    for override in parsed:
+        key = override.key_or_group
+        is_own = any(key == first or key.startswith((f"{first}.", f"{first}/")) for first in SWEEPERS_OWN)
+        (own if is_own else words).append(override.input_line or "")
+    return own, words
 
 
 def _modules(config: DictConfig) -> list[str]:

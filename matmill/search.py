@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hydra.core.override_parser.types import Override
@@ -33,16 +34,8 @@ def run_search(own: Sequence[str], words: Sequence[str], config_dir: str | None)
     Raises:
         ConfigError: a setting is wrong, the space cannot be searched, or the directory holds another sweep.
     """
-    parsed = parse_overrides(words, create_loader(config_dir))
-    fixed = [override.input_line or "" for override in parsed if not override.is_sweep_override()]
-    swept = [override for override in parsed if override.is_sweep_override()]
-    if not swept:
-        raise ConfigError("-m: nothing is swept; give a key several values, as in optimizer.lr=interval(1e-4,1e-2)")
-    space = _space(swept, fixed, own, config_dir)
-    for corner in (-1, 0):
-        point = space.walk(lambda axis: axis.ends()[corner])  # noqa: B023
-        config = compose("train", [*own, *fixed, *space.words(point)], config_dir)
-        check(config)
+    asked = read_search(own, words, config_dir)
+    config, space, fixed = asked.config, asked.space, asked.fixed
     settings = config.sweep
     pruner = _pruner(config)
     directory = sweep_directory(config)
@@ -55,9 +48,41 @@ def run_search(own: Sequence[str], words: Sequence[str], config_dir: str | None)
     )  # fmt: skip
     search = Search(study, pruner)
     print(f"{settings.n_trials} trials in {directory}", flush=True)
-    status = run_trials(search, config, directory, fixed, config_dir, _devices(swept, config))
+    status = run_trials(search, config, directory, fixed, config_dir, asked.devices)
     _conclude(study, fixed, config_dir)
     return status
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a command line asks a search for: its space, the overrides of all trials, the config of one, the devices of
+    a trial.
+    """
+
+    space: Space
+    fixed: list[str]
+    config: DictConfig
+    devices: int
+
+
+def read_search(own: Sequence[str], words: Sequence[str], config_dir: str | None = None) -> Asked:
+    """Read and check the command line of a search, at the first and the last corner of its space.
+
+    Raises:
+        ConfigError: a setting is wrong there, or nothing is swept.
+        ValueError: the space cannot be searched.
+    """
+    parsed = parse_overrides(words, create_loader(config_dir))
+    fixed = [override.input_line or "" for override in parsed if not override.is_sweep_override()]
+    swept = [override for override in parsed if override.is_sweep_override()]
+    if not swept:
+        raise ConfigError("-m: nothing is swept; give a key several values, as in optimizer.lr=interval(1e-4,1e-2)")
+    space = _space(swept, fixed, own, config_dir)
+    for corner in (-1, 0):
+        point = space.walk(lambda axis: axis.ends()[corner])  # noqa: B023
+        config = compose("train", [*own, *fixed, *space.words(point)], config_dir)
+        check(config)
+    return Asked(space, fixed, config, _devices(swept, config))
 
 
 def _conclude(study: SharedStudy, fixed: Sequence[str], config_dir: str | None) -> None:
