@@ -40,9 +40,7 @@ class Boundary(L.Callback):
     A signal only sets a flag; at the next step boundary (or evaluation batch) the run saves and raises `Preempted`.
     With several devices all learn of it at the boundary after that one, unless something else is due there. A run that
     leaves inside an evaluation owes it: the whole evaluation is done again first thing after the resume, so that the
-    schedule sees the same validation metrics as an uninterrupted run.
-
-    After an evaluation the run may leave for good, by `callbacks.pruning.Pruned`.
+    schedule sees the same validation metrics as an uninterrupted run. After an evaluation a sweep may end the run.
     """
 
     def __init__(

@@ -58,12 +58,14 @@ class Pruning(L.Callback):
 def leave_if_hopeless(trainer: L.Trainer, agreement: Agreement, every_steps: int | None) -> None:
     """After an evaluation, one in `every_steps`: raise `Pruned` in all processes if the first one's sweep says so.
 
-    All processes call it at the same step. After the last step there is nothing to save by leaving.
+    All processes call it at the same step. After the last one the run has ended anyway: it only reports.
     """
     judges = [callback for callback in trainer.callbacks if isinstance(callback, Pruning)]  # type: ignore[attr-defined]
-    if not judges or not every_steps or trainer.global_step >= trainer.max_steps:
+    if not judges or not every_steps:
         return
-    verdicts = [judge.hopeless(trainer, trainer.global_step // every_steps) for judge in judges]
+    verdicts = [judge.hopeless(trainer, math.ceil(trainer.global_step / every_steps)) for judge in judges]
+    if trainer.global_step >= trainer.max_steps:
+        return
     [hopeless] = agreement.now([int(trainer.is_global_zero and any(verdicts))])
     if hopeless:
         raise Pruned(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ def write_best(directory: Path, name: str, comment: str, words: Sequence[str], c
     text = yaml.safe_dump({**defaults, **content}, sort_keys=False, allow_unicode=True)
     file = directory / "experiment" / f"{name}.yaml"
     file.parent.mkdir(exist_ok=True)
-    temporary = file.with_name(f".{name}.tmp")
+    temporary = file.with_name(f".{name}.{os.getpid()}.tmp")
     temporary.write_text("\n".join([*lines, text]), encoding="utf-8")
     temporary.replace(file)
     return file

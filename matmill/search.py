@@ -22,6 +22,7 @@ from matmill.workers import count_workers
 from sweeps.results import write_trials
 from sweeps.search import Search
 from sweeps.space import Space, build_space
+from sweeps.storage import quiet
 from sweeps.study import SharedStudy
 
 
@@ -34,6 +35,7 @@ def run_search(own: Sequence[str], words: Sequence[str], config_dir: str | None)
     Raises:
         ConfigError: a setting is wrong, the space cannot be searched, or the directory holds another sweep.
     """
+    quiet()
     asked = read_search(own, words, config_dir)
     config, space, fixed = asked.config, asked.space, asked.fixed
     settings = config.sweep
@@ -44,7 +46,8 @@ def run_search(own: Sequence[str], words: Sequence[str], config_dir: str | None)
         metrics=[objective.metric for objective in settings.objectives],
         directions=[objective.direction for objective in settings.objectives],
         n_trials=settings.n_trials, seed=settings.seed, storage=settings.storage,
-        name=settings.study_name or str(directory), identity_words={"overrides": sorted(fixed)},
+        name=settings.study_name or (str(directory) if settings.storage else "sweep"),
+        identity_words={"overrides": sorted(fixed)},
     )  # fmt: skip
     search = Search(study, pruner)
     print(f"{settings.n_trials} trials in {directory}", flush=True)

@@ -20,7 +20,8 @@ def pruning_of_sweep(allow: list[str]) -> list[Pruning]:
     trial = json.loads(told)
     if not Launch.read().is_main:
         return [Pruning(trial["metric"], None)]
-    from sweeps.storage import join_trial
+    from sweeps.storage import join_trial, quiet
 
+    quiet()
     pruner = build(trial["pruner"], allow)
     return [Pruning(trial["metric"], join_trial(trial["storage"], trial["study"], trial["number"], pruner))]

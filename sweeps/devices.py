@@ -97,7 +97,9 @@ class Devices:
         every = self.gpus or tuple(map(str, self.cores))
         kind = "gpu" if self.gpus else "core"
         if count > len(every):
-            raise ValueError(f"devices={count}: sweep.parallel=auto finds {len(every)} {kind}s for a trial; give a number")
+            raise ValueError(
+                f"devices={count}: sweep.parallel=auto finds {len(every)} {kind}s for a trial; give a number"
+            )
         if not self.gpus and self._running and self._memory < (self._running + 1) * count * _TRIAL_BYTES:
             return None
         found: dict[str, int] = {}

@@ -45,7 +45,7 @@ class Loop:
         self.start, self.say, self.fail_fast = start, say, fail_fast
         self.signal = 0
         self._running: list[tuple[Trial, Share, TrialProcess]] = []
-        self._stopping = False
+        self._signals, self._stopping = 0, False
         self._ask_again = 0.0
 
     def run(self) -> None:
@@ -59,6 +59,7 @@ class Loop:
             self._fill()
             while self._running or not (self._stopping or self.work.done()):
                 time.sleep(_POLL_S if self._running else _ASK_S)
+                self._obey()
                 self._collect()
                 self._fill()
         finally:
@@ -78,10 +79,8 @@ class Loop:
                 self.devices.give_back(share)
                 self._ask_again = time.monotonic() + _ASK_S
                 return
-            process = self.start(trial, share)
-            self._running.append((trial, share, process))
-            if self._stopping:
-                process.ask_to_leave()
+            self._running.append((trial, share, self.start(trial, share)))
+            self._obey()
 
     def _collect(self) -> None:
         for entry in [entry for entry in self._running if entry[2].ended()]:
@@ -97,12 +96,17 @@ class Loop:
             if outcome.status == "failed" and self.fail_fast and not self._stopping:
                 self._stop()
 
-    def _on_signal(self, number: int, _: Any) -> None:
-        if self.signal:
+    def _obey(self) -> None:
+        """What signals ask for; not done in their handler, which may come while a process is being started."""
+        if self._signals and not self._stopping:
+            self._stop()
+        if self._signals > 1:
             for _, _, process in self._running:
                 process.kill()
+
+    def _on_signal(self, number: int, _: Any) -> None:
         self.signal = number
-        self._stop()
+        self._signals += 1
 
     def _stop(self) -> None:
         self._stopping = True

@@ -27,10 +27,11 @@ class TrialProcess:
     def __init__(self, spawner: Spawner, order: Order, timeout: float | None = None) -> None:
         """Start it; `timeout` in seconds. The order's console file lies in the trial's directory, which may be new."""
         self.directory, self.timeout = order.console.parent, timeout
-        self._started, self._begun, self._timed_out = time.monotonic(), time.time() - 1.0, False
         self.directory.mkdir(exist_ok=True)
         self._console_from = order.console.stat().st_size if order.console.exists() else 0
+        self._begun, self._timed_out = time.time() - 1.0, False
         self._process = spawner.start(order)
+        self._started = time.monotonic()
 
     @property
     def code(self) -> int | None:

@@ -58,9 +58,7 @@ class Untried(BaseSampler):
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         self.sampler.before_trial(study, trial)
 
-    def after_trial(
-        self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
-    ) -> None:
+    def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
         self.sampler.after_trial(study, trial, state, values)
 
     def _proposals(self, study: Study, trial: FrozenTrial) -> Iterator[Point]:

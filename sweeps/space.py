@@ -57,8 +57,8 @@ class Axis:
 class Space:
     """The axes of a sweep. Which of the others exist depends on the point's options of the swept groups."""
 
-    def __init__(self, axes: Sequence[Axis], groups: int = 0, active: Mapping[tuple[Any, ...], frozenset[str]] = {}):  # noqa: B006
-        """The first `groups` of `axes` are config groups; `active` has the axes that exist for each of their choices."""
+    def __init__(self, axes: Sequence[Axis], groups: int = 0, active: Mapping[tuple[Any, ...], frozenset[str]] = {}):
+        """The first `groups` of `axes` are config groups; `active`: the axes that exist for each of their choices."""
         self.axes, self._groups, self._active = tuple(axes), groups, active
 
     def walk(self, value_of: Callable[[Axis], Any]) -> Point:
@@ -168,7 +168,9 @@ def _interval(line: str, sweep: Any, log: bool, whole: bool) -> BaseDistribution
     whole = whole or (isinstance(low, int) and isinstance(high, int))
     if not low < high or (log and low <= 0):
         raise ValueError(f"{line}: the first number must be below the second{', and above 0' if log else ''}")
-    return IntDistribution(int(low), int(high), log=log) if whole else FloatDistribution(float(low), float(high), log=log)
+    return (
+        IntDistribution(int(low), int(high), log=log) if whole else FloatDistribution(float(low), float(high), log=log)
+    )
 
 
 def _stepped(line: str, values: list[Any], step: float, log: bool) -> BaseDistribution:

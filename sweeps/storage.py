@@ -59,5 +59,3 @@ def suggest(trial: optuna.Trial, name: str, distribution: BaseDistribution) -> A
         case _:
             d: Any = distribution
             return trial.suggest_int(name, d.low, d.high, step=d.step, log=d.log)
-
-

@@ -45,7 +45,7 @@ class SharedStudy:
         seed: int = 0,
         storage: str | None = None,
         name: str = "matmill",
-        identity_words: Mapping[str, Any] = {},  # noqa: B006
+        identity_words: Mapping[str, Any] = {},
     ) -> None:
         """Create the study or join it. `make_sampler` gives the sampler for a seed; `identity_words` is what must not
         have changed since it was created.

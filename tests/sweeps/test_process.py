@@ -33,14 +33,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-FAILED = "echo '{\"status\": \"failed\", \"step\": 3, \"error\": \"%s\"}' > status.json; exit 1"
+FAILED = 'echo \'{"status": "failed", "step": 3, "error": "%s"}\' > status.json; exit 1'
 
 
 @pytest.mark.parametrize(
     ("script", "status", "reason"),
     [
         ("exit 0", "finished", ""),
-        ("echo '{\"status\": \"pruned\"}' > status.json", "pruned", ""),
+        ('echo \'{"status": "pruned"}\' > status.json', "pruned", ""),
         ("mkdir slurm", "submitted", ""),
         ("exit 75", "preempted", ""),
         ("echo hello; echo 'matmill train: no such file'; exit 1", "failed", "matmill train: no such file"),

@@ -82,7 +82,13 @@ def keys_of(words: list[str]) -> Mapping[str, Any]:
 
 def conditional() -> Space:
     """Two models; one has a width, the other sizes."""
-    words = ["model=a,b", "model.width=choice(0.25,0.5)", "model.d_model=range(32,97,32)", "model.heads=2,4", "seed=1,2"]
+    words = [
+        "model=a,b",
+        "model.width=choice(0.25,0.5)",
+        "model.d_model=range(32,97,32)",
+        "model.heads=2,4",
+        "seed=1,2",
+    ]
     return build_space(parse(*words), [], ["model"], keys_of)
 
 
