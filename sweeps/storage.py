@@ -38,8 +38,11 @@ def open_storage(url: str) -> optuna.storages.RDBStorage:
     try:
         return optuna.storages.RDBStorage(url, engine_kwargs=options)
     except (SQLAlchemyError, StorageInternalError, ImportError) as error:
-        reason = error.__cause__ or error
-        raise ValueError(f"sweep.storage={shown}: {type(reason).__name__}, cannot be opened") from None
+        cause = error.__cause__ or error
+        why = f"cannot be opened ({type(cause).__name__})"
+        if isinstance(cause, ModuleNotFoundError):
+            why = f"needs the package {cause.name}, not installed"
+        raise ValueError(f"sweep.storage={shown}: {why}") from None
 
 
 def join_trial(url: str, name: str, number: int, pruner: BasePruner) -> optuna.Trial:
