@@ -97,7 +97,7 @@ class TrialProcess:
         return (self.directory / name).stat().st_mtime >= self._begun
 
     def _reason(self, said: str, code: int) -> str:
-        said = " ".join(said.split())
+        said = " ".join(said.split()).removeprefix("matmill train: ")
         if not said:
             return f"exit status {code} without a word"
         if any(sign in said for sign in _MEMORY):

@@ -43,7 +43,7 @@ FAILED = 'echo \'{"status": "failed", "step": 3, "error": "%s"}\' > status.json;
         ('echo \'{"status": "pruned"}\' > status.json', "pruned", ""),
         ("mkdir slurm", "submitted", ""),
         ("exit 75", "preempted", ""),
-        ("echo hello; echo 'matmill train: no such file'; exit 1", "failed", "matmill train: no such file"),
+        ("echo hello; echo 'matmill train: no such file'; exit 1", "failed", "no such file"),
         (FAILED % "ValueError: what", "failed", "ValueError: what"),
         (FAILED % "ArithmeticError: not finite", "failed", "diverged: not finite"),
         (FAILED % "OutOfMemoryError: CUDA out of memory", "failed", "out of memory: OutOfMemoryError: CUDA out"),
