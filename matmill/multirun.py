@@ -86,7 +86,7 @@ def run_trials(
         parts = [f"[{trial.number}]", row.label, outcome.status, row.shown, f"{outcome.seconds:.0f} s", outcome.reason]
         print(" ".join(filter(None, parts)), flush=True)
 
-    gpus = visible_gpus(count_workers("auto") if _has_gpus() else 0)
+    gpus = visible_gpus(_count_gpus())
     _, environment = python_command([])
     starter = spawner(_modules(config), bool(gpus))
     loop = Loop(work, Devices(config.sweep.parallel, gpus), devices, start, say, bool(config.fail_fast))
@@ -160,6 +160,10 @@ def _modules(config: DictConfig) -> list[str]:
     return sorted({resolve(target, list(config.allow_targets)).__module__ for target in targets}) + own
 
 
-def _has_gpus() -> bool:
-    """Whether a driver is there; torch, which would know more, takes seconds to load."""
-    return any(Path(f"/dev/{name}").exists() for name in ("nvidiactl", "kfd", "dxg"))
+def _count_gpus() -> int:
+    """GPUs that may be used; torch, which knows, takes seconds to load and is asked only where there is a driver."""
+    if not any(Path(f"/dev/{name}").exists() for name in ("nvidiactl", "kfd", "dxg")):
+        return 0
+    import torch
+
+    return torch.cuda.device_count()
