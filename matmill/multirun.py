@@ -88,7 +88,7 @@ def run_trials(
 
     gpus = visible_gpus(_count_gpus())
     _, environment = python_command([])
-    starter = spawner(_modules(config), bool(gpus))
+    starter = spawner(_modules(config), cold=bool(gpus) or config.launcher.kind != "local")
     loop = Loop(work, Devices(config.sweep.parallel, gpus), devices, start, say, bool(config.fail_fast))
     try:
         loop.run()

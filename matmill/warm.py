@@ -13,19 +13,20 @@ from sweeps.warm import serve
 _EVERY_TRIAL = ("lightning.pytorch", "matmill.train", "report.page")
 
 
-def spawner(modules: list[str], gpus: bool) -> Spawner:
+def spawner(modules: list[str], cold: bool) -> Spawner:
     """What starts a sweep's trials; `modules` are those that they import beside the usual.
 
-    With GPUs each is a new interpreter: a driver that a library initialises while it is imported survives no fork.
+    `cold`: each is a new interpreter. So it must be with GPUs, since a driver that a library initialises while it is
+    imported survives no fork; and where a trial only submits a job there is nothing to load.
     """
     from matmill.workers import python_command
 
     command, environment = python_command([])
-    cold = Cold(command)
-    if gpus or not hasattr(os, "pidfd_open"):
-        return cold
+    fresh = Cold(command)
+    if cold or not hasattr(os, "pidfd_open"):
+        return fresh
     server = [sys.executable, "-P", "-m", "matmill.warm", *_EVERY_TRIAL, *modules]
-    return Warm(server, environment, cold)
+    return Warm(server, environment, fresh)
 
 
 def main() -> int:

@@ -33,7 +33,7 @@ def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file.write_text(STUB.format(python=sys.executable))
     file.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(file))
-    monkeypatch.setattr(multirun, "spawner", lambda *_: Cold(python_command([])[0]))
+    monkeypatch.setattr(multirun, "spawner", lambda *_, **__: Cold(python_command([])[0]))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path
