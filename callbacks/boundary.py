@@ -14,6 +14,7 @@ from callbacks.agreement import Agreement
 from callbacks.checkpoints import CheckpointFolder
 from callbacks.loop_counters import set_counters
 from callbacks.phases import wait_for_device
+from callbacks.pruning import leave_if_hopeless
 from callbacks.saving import Saving
 from utilization.clock import PhaseClock
 
@@ -39,7 +40,7 @@ class Boundary(L.Callback):
     A signal only sets a flag; at the next step boundary (or evaluation batch) the run saves and raises `Preempted`.
     With several devices all learn of it at the boundary after that one, unless something else is due there. A run that
     leaves inside an evaluation owes it: the whole evaluation is done again first thing after the resume, so that the
-    schedule sees the same validation metrics as an uninterrupted run.
+    schedule sees the same validation metrics as an uninterrupted run. After an evaluation a sweep may end the run.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Boundary(L.Callback):
         if self.owed:
             self._evaluate(trainer)
             self._judge(trainer)
+            leave_if_hopeless(trainer, self._agreement, self.validate_every_steps)
         self._mark_best(trainer)  # a kill can have come between the save and the mark
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
@@ -107,6 +109,7 @@ class Boundary(L.Callback):
         if evaluate:
             self._evaluate(trainer)
             improved = self._judge(trainer)
+            leave_if_hopeless(trainer, self._agreement, self.validate_every_steps)
         if due or improved:
             self.saving.save(trainer, self.best_step, wait=last)
 

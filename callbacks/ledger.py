@@ -7,6 +7,7 @@ from typing import Any
 import lightning.pytorch as L
 
 from callbacks.phases import clock_of, keeper_of, release_phases
+from callbacks.pruning import Pruned
 from utilization.clock import STEP_PHASES, Phase
 from utilization.ledger import LedgerFile, goodput
 from utilization.ledger_cost import cost, energy_joules
@@ -125,4 +126,6 @@ def _status(exception: BaseException) -> str:
     """How an unfinished run ended; exit status 75 asks for a restart (EX_TEMPFAIL of sysexits.h)."""
     if isinstance(exception, SystemExit) and exception.code == 75:
         return "preempted"
+    if isinstance(exception, Pruned):
+        return "pruned"
     return "failed" if isinstance(exception, Exception) else "interrupted"

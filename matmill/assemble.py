@@ -20,6 +20,7 @@ from matmill.group import Launched
 from matmill.launch import Launch
 from matmill.pretrained import fill_sizes
 from matmill.targets import build, resolve
+from matmill.trial import pruning_of_sweep
 from strategies.async_writer import AsyncWriter
 from strategies.directory import DirectoryCheckpoints
 from strategies.mesh import Mesh
@@ -149,6 +150,7 @@ def build_trainer(config: DictConfig, max_steps: int, boundary: Boundary) -> L.T
     launch = Launch.read()
     allow = list(config.allow_targets)
     callbacks = [build(node, allow) for node in (config.get("callbacks") or {}).values() if node is not None]
+    callbacks += pruning_of_sweep(allow)
     # The order matters: everybody has seen the step before it is logged, and it is logged before it is saved.
     ours = [MetricsLog(every_steps=config.trainer.log_every_steps), boundary]
     return L.Trainer(

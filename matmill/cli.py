@@ -170,6 +170,8 @@ def _elsewhere(config: DictConfig, arguments: Arguments) -> int | None:
             raise ConfigError(f"launcher.{name}: is a key of launcher=slurm only")
     if launch.starter in ("matmill", "torchrun"):
         workers.end_with_parent(int(os.environ.get("MATMILL_PARENT", os.getppid())))
+    elif "MATMILL_SWEEPER" in os.environ:
+        workers.end_with_parent(int(os.environ["MATMILL_SWEEPER"]))
     count = workers.count_workers(config.get("devices")) if launch.starter == "user" else 1
     return workers.run_workers(arguments.words, count, str(config.run_dir)) if count > 1 else None
 

@@ -30,10 +30,14 @@ COMMAND_LINE = "command line"
 
 @dataclass(frozen=True)
 class Composition:
-    """A composed config and, for each leaf's full key, the file (or `COMMAND_LINE`) that set it last."""
+    """A composed config and, for each leaf's full key, the file (or `COMMAND_LINE`) that set it last.
+
+    `choices`: the option of every group, or the list of its options.
+    """
 
     config: DictConfig
     origins: dict[str, str]
+    choices: dict[str, str | list[str]]
 
 
 def compose(config_name: str, overrides: Sequence[str] = (), config_dir: str | None = None) -> DictConfig:
@@ -79,7 +83,7 @@ def compose_with_origins(config_name: str, overrides: Sequence[str] = (), config
     if unset:
         raise ConfigError("\n".join(f"{key}: must be set ({key}=VALUE)" for key in unset))
     _check_interpolations(config, written, origins)
-    return Composition(config, origins)
+    return Composition(config, origins, loader.choices)
 
 
 def create_loader(config_dir: str | None = None) -> Loader:

@@ -129,6 +129,7 @@ def _fine_tuned(name: str, exporter: Exporter, source: Source, config: DictConfi
         return source
     from export.layers import named_layers
     from matmill import held_out
+    from matmill.export_source import standard
     from matmill.qat import fine_tune
 
     quantization = exporter.quantization_aware()
@@ -140,7 +141,7 @@ def _fine_tuned(name: str, exporter: Exporter, source: Source, config: DictConfi
     trained = held_out.load(config.run, config.checkpoint, ten_crop=False)
     skip = named_layers(source.network, config.skip)
     network = fine_tune(trained, quantization, config.qat_steps, config.qat_lr, skip)
-    return replace(source, network=network, trained=source.network, qat_steps=config.qat_steps)
+    return replace(source, network=standard(network), trained=source.network, qat_steps=config.qat_steps)
 
 
 def _refusal(name: str, source: Source) -> str:

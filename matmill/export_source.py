@@ -5,10 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
 
 from datamodules.order import mix
 from datamodules.text.tokenizer import load_tokenizer
 from export.source import Samples, Source
+from lightning_modules.transformer import Transformer, to_standard
 from matmill.held_out import TrainedRun
 
 CHOICE = 6
@@ -37,12 +39,17 @@ def make_source(run: TrainedRun, score_samples: int) -> Source:
     return Source(
         name=run.path.name,
         checkpoint=run.checkpoint,
-        network=run.module.network,
+        network=standard(run.module.network),
         data_directory=directory,
         held_out=samples_of(run.data, run.data.val_set, score_samples),
         calibration=lambda count: samples_of(run.data, run.data.train_set, count).inputs,
         encode=encode,
     )
+
+
+def standard(network: nn.Module) -> nn.Module:
+    """The network as other programs know it: a transformer's multipliers are in its weights."""
+    return to_standard(network) if isinstance(network, Transformer) else network
 
 
 def samples_of(data: Any, samples: Any, count: int) -> Samples:

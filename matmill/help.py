@@ -9,7 +9,7 @@ CONF_DIR = Path(__file__).resolve().parent.parent / "conf"
 USAGE = "usage: matmill COMMAND [key=value ...] [-m] [--config-dir DIR] [--help] [--version]"
 
 COMMANDS = {
-    "train": "train an experiment; -m runs every combination of comma-separated values",
+    "train": "train an experiment; -m runs every combination of values, or searches them with hydra/sweeper=optuna",
     "plan": "say what a run should cost before it runs; -m compares every combination",
     "config": "print the composed configuration and where each value comes from",
     "generate": "continue a prompt with a trained or an exported language model",
@@ -33,7 +33,12 @@ KEYS = {
     "checkpoint.every_steps=N": "steps between checkpoints",
     "resume=auto|never|PATH": "continue the run directory, start afresh, or from a checkpoint",
     "run_dir=DIR": "where this run is written",
-    "sweep_dir=DIR": "where the jobs of -m are written",
+    "sweep_dir=DIR": "where -m writes its runs; the same command goes on with what is there",
+    "hydra/sweeper=optuna": "with -m: search choice(a,b), range(1,9), interval(0,1), tag(log,interval(1e-4,1e-1))",
+    "sweep.n_trials=N": "trials of a search in all, over restarts and workers",
+    "sweep.parallel=N": "runs of -m at once, or auto: one on each GPU or core",
+    "sweep/sampler=NAME": "{sampler}",
+    "sweep/pruner=NAME": "{pruner}",
     "seed=N": "seed of everything random",
     "debug=true": "show the traceback of an error",
 }
@@ -42,6 +47,7 @@ EXAMPLES = {
         "matmill train",
         "matmill train experiment=alexnet_mnist seed=1",
         "matmill train -m optimizer.lr=1e-4,1e-3",
+        "matmill train -m hydra/sweeper=optuna 'optimizer.lr=tag(log,interval(1e-4,1e-1))' sweep_dir=runs/lr",
     ],
     "config": ["matmill config experiment=alexnet_mnist optimizer.lr=1e-4"],
     "plan": [
@@ -55,7 +61,7 @@ EXAMPLES = {
         "matmill export run=runs/mine export=auto target=laptop",
         "matmill export run=models/llama export=gguf_q4_k_m text=my_texts/",
     ],
-    "report": ["matmill report runs/mine", "matmill report sweeps/mine output=sweep.html"],
+    "report": ["matmill report runs/mine", "matmill report runs/sweeps/mine output=sweep.html"],
     "bench": ["matmill bench train", "matmill bench train model=transformer_30m 'against=[bare,transformers]'"],
 }
 
@@ -68,7 +74,13 @@ def help_text(command: str | None, config_dir: str | None = None) -> str:
     else:
         lines += [COMMANDS[command], ""]
     if command in (None, "train", "config"):
-        options = {group: ", ".join(_options(group, config_dir)) for group in ("precision", "strategy")}
+        groups = {
+            "precision": "precision",
+            "strategy": "strategy",
+            "sampler": "sweep/sampler",
+            "pruner": "sweep/pruner",
+        }
+        options = {name: ", ".join(_options(group, config_dir)) for name, group in groups.items()}
         keys = {key: text.format(**options) for key, text in KEYS.items()}
         lines += ["common keys", *_columns(keys), "", "experiments", *_columns(described("experiment", config_dir)), ""]
     else:

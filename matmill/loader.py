@@ -50,6 +50,7 @@ class Loader(ConfigLoaderImpl):
         path.append("schema", "structured://")
         super().__init__(path)
         self.origins: dict[str, str] = {}
+        self.choices: dict[str, str | list[str]] = {}
         self._config_dir = config_dir
         self._chosen: dict[str, Any] = {}
 
@@ -64,6 +65,7 @@ class Loader(ConfigLoaderImpl):
         values = defaults.config_overrides
         self._chosen = {choice.key_or_group: choice.value() for choice in parsed if choice not in values}
         self.origins = {}
+        self.choices = _choices(defaults.defaults, config_name)
         return self._compose_config_from_defaults_list(defaults.defaults, repository), values
 
     def _load_single_config(self, default: ResultDefault, repo: IConfigRepository) -> ConfigResult:
@@ -93,6 +95,17 @@ class Loader(ConfigLoaderImpl):
         for group in replaced:
             del config[group]
         return config
+
+
+def _choices(defaults: Sequence[ResultDefault], primary: str) -> dict[str, str | list[str]]:
+    """The option that stands for each group of the `primary` config; a list where it has several."""
+    found: dict[str, str | list[str]] = {}
+    for default in defaults:
+        group, _, option = (default.config_path or "").rpartition("/")
+        if group and default.parent == primary:
+            before = found.get(group)
+            found[group] = option if before is None else [*([before] if isinstance(before, str) else before), option]
+    return found
 
 
 def leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:

@@ -42,8 +42,9 @@ def parse_overrides(
         if key in seen:
             raise ConfigError(f"{key}: given twice ({seen[key]} and {line}); keep one")
         seen[key] = line
-        if key.partition(".")[0].partition("/")[0] == "hydra":
-            use = {"hydra.run.dir": "; use run_dir=", "hydra.sweep.dir": "; use sweep_dir="}.get(key, "")
+        if key.partition(".")[0].partition("/")[0] == "hydra" and key != "hydra/sweeper":
+            use = {"hydra.run.dir": "run_dir=", "hydra.sweep.dir": "sweep_dir=", "hydra/launcher": "launcher="}.get(key)
+            use = f"; use {use}" if use else ""
             raise ConfigError(f"{key}: Hydra's own settings are not used here{use}")
     return parsed
 
@@ -94,5 +95,8 @@ def expand(overrides: Sequence[str], loader: ConfigLoader | None = None) -> list
             if not axes[-1]:
                 raise ConfigError(f"{line}: no values to run")
         else:
-            raise ConfigError(f"{line}: an interval has no finite list of values; use choice(...) or range(...)")
+            raise ConfigError(
+                f"{line}: an interval has no finite list of values; use choice(...) or range(...), "
+                "or search it with hydra/sweeper=optuna"
+            )
     return [list(combination) for combination in product(*axes)]

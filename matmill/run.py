@@ -47,7 +47,7 @@ class RunDirectory:
         return status
 
     def set_status(self, status: str, step: int, **more: Any) -> None:
-        """Write status.json: `running`, `finished`, `preempted` or `failed`, and the number of finished steps.
+        """Write status.json: `running`, `finished`, `pruned`, `preempted` or `failed`, and the count of finished steps.
 
         Launchers do not always pass exit codes on, so this file is where a supervisor looks.
         """

@@ -64,6 +64,30 @@ class Launcher:
 
 
 @dataclass(kw_only=True)
+class Objective:
+    """One of `sweep.objectives`: a figure of summary.json, and which way is better."""
+
+    metric: Annotated[str, MinLen(1)]
+    direction: Literal["minimize", "maximize"]
+
+
+@dataclass(kw_only=True)
+class Sweep:
+    """`sweep`: what -m does. All but `kind`, `parallel` and `timeout` (seconds) are of `hydra/sweeper=optuna`."""
+
+    kind: Literal["grid", "optuna"]
+    parallel: Annotated[int, Ge(1)] | Literal["auto"]
+    timeout: Annotated[float, Gt(0)] | None
+    n_trials: Annotated[int, Ge(1)] = 1
+    objectives: Annotated[list[Objective], MinLen(1)] = field(default_factory=list)
+    sampler: Target | None = None
+    pruner: Target | None = None
+    seed: Annotated[int, Ge(0)] = 0
+    storage: Annotated[str, MinLen(1)] | None = None
+    study_name: Annotated[str, MinLen(1)] | None = None
+
+
+@dataclass(kw_only=True)
 class Train:
     """The root of ``conf/train.yaml``."""
 
@@ -79,6 +103,7 @@ class Train:
     callbacks: dict[str, Target | None] | None = None
     logger: dict[str, Target | None] | None = None
     launcher: Launcher
+    sweep: Sweep
     run_name: Annotated[str, MinLen(1)] | int
     run_dir: Annotated[str, MinLen(1)]
     sweep_dir: Annotated[str, MinLen(1)]
@@ -137,6 +162,7 @@ SUPPLIED = (
     "data.seed",
     "strategy.device",
     "precision.device_type",
+    "sweep.sampler.seed",
 )
 """Arguments that matmill passes itself."""
 

@@ -69,7 +69,9 @@ def submit(config: DictConfig, overrides: Sequence[str], config_dir: str | None)
     if shutil.which("sbatch") is None:
         print(f"matmill train: there is no sbatch here; where there is: sbatch {file}", file=sys.stderr)
         return 0
-    done = subprocess.run(["sbatch", "--parsable", str(file)], capture_output=True, text=True)
+    # The job outlives a sweep that has submitted it, and would miss it as its parent.
+    environment = {name: value for name, value in os.environ.items() if name != "MATMILL_SWEEPER"}
+    done = subprocess.run(["sbatch", "--parsable", str(file)], capture_output=True, text=True, env=environment)
     if done.returncode:
         raise ConfigError(f"launcher=slurm: {one_line(done.stderr) or 'sbatch failed'}")
     print(f"job {done.stdout.partition(';')[0].strip()}")

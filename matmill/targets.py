@@ -23,6 +23,8 @@ LIBRARIES = (
     "lightning.pytorch.plugins",
     "lightning.pytorch.strategies",
     "lightning.pytorch.profilers",
+    "optuna.samplers",
+    "optuna.pruners",
 )
 SPECIAL = ("_target_", "_partial_")
 
@@ -30,10 +32,10 @@ SPECIAL = ("_target_", "_partial_")
 def resolve(target: str, allow: Sequence[str] = ()) -> Callable[..., Any]:
     """The class or function named by the dotted path `target`.
 
-    It must lie in one of matmill's own rooms, in `torch.optim`, `torch.nn` or Lightning's callbacks, loggers,
-    plugins, strategies and profilers, or in a package of `allow` (whole dotted parts: `my` does not allow
-    `mypackage`). The module that defines the object must lie there too, and the path may not pass through a
-    foreign module, so that `lightning_modules.base.torch.load` leads nowhere.
+    It must lie in one of matmill's own rooms, in `torch.optim`, `torch.nn`, Lightning's callbacks, loggers,
+    plugins, strategies and profilers, Optuna's samplers and pruners, or in a package of `allow` (whole dotted parts:
+    `my` does not allow `mypackage`). The module that defines the object must lie there too, and the path may not pass
+    through a foreign module, so that `lightning_modules.base.torch.load` leads nowhere.
 
     Raises:
         ConfigError: the path is not allowed, or names nothing, or nothing that can be called.

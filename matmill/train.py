@@ -8,6 +8,7 @@ import lightning.pytorch as L
 from omegaconf import DictConfig
 
 from callbacks.boundary import INTERRUPTED, Boundary, Preempted
+from callbacks.pruning import Pruned
 from matmill import assemble, summary
 from matmill.environment import write_environment
 from matmill.errors import ConfigError, describe
@@ -55,6 +56,12 @@ def run(config: DictConfig) -> int:
     meeting.form_group(trainer.strategy)
     try:
         _fit(trainer, boundary, module, datamodule=data, ckpt_path=start["checkpoint"], weights_only=True)
+    except Pruned:
+        if launch.is_main:
+            summary.write(directory.path, trainer, module, config, "pruned")
+            directory.set_status("pruned", trainer.global_step)
+            _say(f"pruned by the sweep after step {trainer.global_step}")
+        return 0
     except SystemExit as leaving:
         preempted = isinstance(leaving, Preempted)
         if launch.is_main:

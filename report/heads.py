@@ -43,7 +43,9 @@ def head_of_one(run: Run) -> str:
 
 
 def _state_class(run: Run) -> str:
-    return run.state if run.state in ("finished", "running", "failed", "preempted", "interrupted") else "unknown"
+    return (
+        run.state if run.state in ("finished", "running", "failed", "pruned", "preempted", "interrupted") else "unknown"
+    )
 
 
 def head_of_several(runs: Sequence[Run], title: str, beside: Path) -> str:

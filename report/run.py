@@ -64,7 +64,7 @@ class Run:
 
     @property
     def state(self) -> str:
-        """`running`, `finished`, `preempted`, `interrupted`, `failed`, or `unknown`."""
+        """`running`, `finished`, `pruned`, `preempted`, `interrupted`, `failed`, or `unknown`."""
         return str(self.status.get("status") or self.summary.get("status") or "unknown")
 
     @property

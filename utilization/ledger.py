@@ -133,7 +133,7 @@ def _after_restart(segment: Segment | _Steps, step: int) -> list[Segment | _Step
 
 
 def _finished(event: Event) -> bool:
-    return event["event"] == "stop" and event.get("status") == "finished"
+    return event["event"] == "stop" and event.get("status") in ("finished", "pruned")
 
 
 def _draft(events: Iterable[Event], now: float | None) -> _Draft | None:

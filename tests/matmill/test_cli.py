@@ -1,6 +1,5 @@
 """The command line as a user meets it: help without torch, errors in a line, exit statuses, jobs of -m."""
 
-import json
 import os
 import subprocess
 import sys
@@ -146,74 +145,3 @@ def test_closed_pipe_is_quiet(tmp_path: Path) -> None:
     )
     os.close(writer)
     assert found.stderr == b""
-
-
-STUB = """#!{python}
-import json, pathlib, sys
-words = dict(word.split("=", 1) for word in sys.argv[4:] if "=" in word)
-folder = pathlib.Path(words["run_dir"].strip("'"))
-print("running", words)
-if words["seed"] == "2":
-    sys.exit("matmill train: seed 2 is unlucky")
-(folder / "summary.json").write_text(json.dumps({{"val_loss": 1.5}}))
-"""
-
-
-@pytest.fixture
-def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, conf: Path) -> Path:
-    """In place of a training process one that fails for seed=2 and writes a summary otherwise."""
-    file = tmp_path / "stub"
-    file.write_text(STUB.format(python=sys.executable))
-    file.chmod(0o755)
-    (conf / "train.yaml").write_text("seed: 0\nsweep_dir: sweep\nfail_fast: false\nname: x\n")
-    monkeypatch.setattr(sys, "executable", str(file))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def test_multirun_goes_on_after_a_failure(stub: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every combination has its own directory; a failed one leaves error.log and status.json; status 1."""
-    assert cli.main(["train", "-m", "seed=1,2,3", "name=y"]) == 1
-    out = capsys.readouterr().out
-    assert out.count("finished") == 4  # a line each while they run, and two rows of the table
-    assert "seed 2 is unlucky" in out
-    assert "val_loss=1.5" in out
-    assert sorted(p.name for p in (stub / "sweep").iterdir()) == ["0", "1", "2"]
-    failed = stub / "sweep" / "1"
-    assert "seed 2 is unlucky" in (failed / "error.log").read_text()
-    assert json.loads((failed / "status.json").read_text())["status"] == "failed"
-    assert not (stub / "sweep" / "0" / "error.log").exists()
-    assert "running" in (stub / "sweep" / "2" / "console.log").read_text()
-
-
-def test_multirun_fail_fast(stub: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With fail_fast=true what follows a failure is not started, and the table says so."""
-    assert cli.main(["train", "-m", "seed=2,3", "fail_fast=true"]) == 1
-    assert "not started" in capsys.readouterr().out
-    assert not (stub / "sweep" / "1").exists()
-
-
-def test_multirun_never_overwrites(stub: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A sweep directory that holds something is refused, untouched."""
-    assert cli.main(["train", "-m", "seed=1,3"]) == 0
-    capsys.readouterr()
-    assert cli.main(["train", "-m", "seed=1,3"]) == 2
-    assert "sweep_dir=sweep: holds something already" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("words", "part"),
-    [
-        (["seed=1,2", "run_dir=x"], "run_dir: with -m"),
-        (["sed=1,2"], "sed: unknown key"),
-        (["seed=interval(1,2)"], "interval"),
-        (["seed=range(2,2)"], "no values"),
-    ],
-)
-def test_multirun_refuses_what_cannot_run(
-    words: list[str], part: str, stub: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """What is wrong with every job is said once, before any starts."""
-    assert cli.main(["train", "-m", *words]) == 2
-    assert part in capsys.readouterr().err
-    assert not (stub / "sweep").exists()
