@@ -66,7 +66,11 @@ def export(
 
 
 def _describe(figures: dict[str, Any], source: Source, written: Written, artifact: Path) -> None:
-    """Write the model card and export.json beside the model."""
+    """Write the model card and export.json beside the model; export.json lists the files with their bytes."""
+    figures["files"] = {
+        str(file.relative_to(artifact)): file.stat().st_size for file in sorted(artifact.rglob("*")) if file.is_file()
+    }
+    figures["model_files"] = written.model_files
     (artifact / "README.md").write_text(card.text(figures, source.data, written.snippet), encoding="utf-8")
     (artifact / "export.json").write_text(json.dumps(figures, indent=2) + "\n")
     for file in written.model_files:  # some libraries write files that only their owner may read
@@ -77,7 +81,7 @@ def _problems(figures: dict[str, Any], exporter: Exporter, limits: dict[str, flo
     """What is wrong with an export, one clause each; comparisons are such that not-a-number is wrong."""
     if exporter.quantizes and not figures["layers_quantized"]:
         reasons = ", ".join(sorted(set(figures["skip_reasons"].values()))) or "it has none"
-        yield f"no layer was quantized ({reasons})"
+        yield f"no layer was quantized; all are left in floating point: {reasons}"
     reload_limit = RELOAD_TOLERANCE * figures["max_abs_logit"]
     if not figures["reload_max_abs_diff"] <= reload_limit:
         yield (

@@ -15,7 +15,7 @@ _AT_FDCWD = -100
 def staging(target: Path) -> Iterator[Path]:
     """A fresh directory beside `target`, gone afterwards; also removes what killed processes left of theirs."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    for left in target.parent.glob(f".{target.name}.*.tmp"):
+    for left in target.parent.glob(".*.*.tmp"):  # of any export that was killed
         if not _alive(left.name.split(".")[-2]):
             shutil.rmtree(left, ignore_errors=True)
     fresh = target.with_name(f".{target.name}.{os.getpid()}.tmp")

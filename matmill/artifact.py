@@ -60,8 +60,12 @@ def find_artifact(path: str, trust: bool = False) -> Artifact:
     """
     directory = Path(path).absolute()
     file = directory / "export.json"
+    if directory.is_file():
+        raise ConfigError(f"artifact={path}: is a file; give the directory that it lies in")
     if not file.is_file():
-        raise ConfigError(f"artifact={path}: no export (it has no export.json)")
+        raise ConfigError(
+            f"artifact={path}: {'no export (it has no export.json)' if directory.is_dir() else 'not there'}"
+        )
     try:
         figures = json.loads(file.read_text(encoding="utf-8"))
         missing = [key for key in NEEDED if key not in figures]
@@ -79,4 +83,17 @@ def find_artifact(path: str, trust: bool = False) -> Artifact:
         raise ConfigError(
             f"artifact={path}: loading {figures['format']} can run code that the file holds; trust=true if you made it"
         )
+    _whole(path, directory, figures)
     return Artifact(directory, figures, runtime)
+
+
+def _whole(path: str, directory: Path, figures: dict[str, Any]) -> None:
+    """Refuse an artifact that lacks a file, or whose model has lost or gained bytes since it was verified."""
+    for name, size in figures.get("files", {}).items():
+        file = directory / name
+        if not file.is_file():
+            raise ConfigError(f"artifact={path}: {name} is missing; export it again")
+        if name in figures["model_files"] and file.stat().st_size != size:
+            raise ConfigError(
+                f"artifact={path}: {name} is damaged: it has {file.stat().st_size:,} bytes, {size:,} were exported"
+            )

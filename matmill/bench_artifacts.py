@@ -118,8 +118,9 @@ def _row(
 def _show(found: list[dict[str, Any]], kind: str) -> None:
     unit = "tokens/s" if kind == "text" else "images/s"
     table = Table(title=f"{ROUNDS} rounds in turn, each model in its own process", title_justify="left")
-    for name in ("artifact", "batch", unit, f"/ {found[0]['artifact']}", "first", "memory", "bytes", "of copying"):
-        table.add_column(name, justify="left" if name == "artifact" else "right")
+    for name in ("artifact", "batch", unit, "/ first row", "first", "memory", "size", "of copying"):
+        left = name == "artifact"
+        table.add_column(name, justify="left" if left else "right", overflow="fold", no_wrap=not left)
     for row in found:
         share = row["bandwidth_utilization"]
         table.add_row(
@@ -129,7 +130,7 @@ def _show(found: list[dict[str, Any]], kind: str) -> None:
             f"{row['units_per_second_over_first']:.2f}",
             f"{row['time_to_first_s'] * 1e3:,.1f} ms",
             f"{row['memory_bytes'] / 2**20:,.0f} MiB",
-            f"{row['bytes']:,}",
+            f"{row['bytes'] / 2**20:,.1f} MiB",
             "" if share is None else f"{share:.2f}",
         )
     Console().print(table)

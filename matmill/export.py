@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 import warnings
 from dataclasses import dataclass, replace
@@ -52,14 +53,17 @@ def run(config: DictConfig) -> int:
         ConfigError: a setting is wrong, or there is no such export of the run's network.
     """
     check(config, Export, supplied=(), filled=())
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what is half-written is removed
     if config.choice == "auto":
         from matmill.export_choice import choose
 
         return choose(config)
-    if config.target is not None or config.max_bytes is not None:
-        raise ConfigError("target, max_bytes: are keys of export=auto only")
+    for key in ("target", "max_bytes"):
+        if config[key] is not None:
+            raise ConfigError(f"{key}: is a key of export=auto only")
     if not config.export and config.choice is None:
         raise ConfigError("export: name at least one, or export=all, or export=auto")
+    from export.layers import named_layers
     from matmill.source import load_source
 
     exporters: dict[str, Exporter] = build(config.export, list(config.allow_targets))
@@ -71,6 +75,10 @@ def run(config: DictConfig) -> int:
     for name, exporter in exporters.items():
         if not exporter.supports(source):
             raise ConfigError(_refusal(name, source))
+    try:
+        named_layers(source.network, config.skip)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
     if config.choice == "all":
         exporters |= _all(source)
     sources = {name: _fine_tuned(name, exporter, source, config) for name, exporter in exporters.items()}

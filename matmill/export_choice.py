@@ -145,8 +145,8 @@ def _show(rows: list[dict[str, Any]], best: dict[str, Any] | None, config: DictC
 
     on_frontier = frontier(rows)
     table = Table(title=f"target={config.target}, prefer={config.prefer}", title_justify="left")
-    for column in ("export", "bytes", "loss", "above before", "per second", ""):
-        table.add_column(column, justify="left" if column in ("export", "") else "right")
+    for column in ("export", "bytes", "loss", "above before", "per second", "verdict"):
+        table.add_column(column, justify="left" if column in ("export", "verdict") else "right")
     for row in rows:
         figures = row["figures"]
         verdict = "kept" if row is best else row["problem"] or "within the limits"

@@ -20,6 +20,9 @@ def of_artifact(config: DictConfig, prompts: list[str]) -> Continued:
     Raises:
         ConfigError: it is no language model, cannot be loaded, or a prompt is longer than its context.
     """
+    # Imported before the clock starts: this takes seconds.
+    import lightning_modules.transformer.generate  # noqa: F401
+
     artifact = find_artifact(config.artifact, config.trust)
     if artifact.figures["kind"] != "text":
         raise ConfigError(f"artifact={artifact.path}: classifies images, it does not generate text")

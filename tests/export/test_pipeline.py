@@ -52,7 +52,7 @@ def test_a_good_export_is_complete(tmp_path: Path, source: Source) -> None:
         (ToyExporter(runtime="DyingRuntime"), 0.05, "DyingRuntime died of SIGILL"),
         (ToyExporter(runtime="RefusingRuntime"), 0.05, "OSError: unknown pre-tokenizer"),
         (ToyExporter(runtime="WaveringRuntime", alone=True), None, "another model than was written"),
-        (ToyExporter(quantizes=True), None, "no layer was quantized (no kernel)"),
+        (ToyExporter(quantizes=True), None, "no layer was quantized; all are left in floating point: no kernel"),
     ],
     ids=["misread", "wrong", "lossy", "nan", "dying", "refusing", "wavering", "unquantized"],
 )

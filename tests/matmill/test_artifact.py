@@ -142,6 +142,26 @@ def test_nothing_that_lies_beside_the_weights_is_run(command: str, artifact: Pat
     assert not mark.exists()
 
 
+@pytest.mark.parametrize("command", ["generate", "evaluate", "bench"])
+def test_a_damaged_artifact_is_named(command: str, artifact: Path, tmp_path: Path) -> None:
+    """A file that is gone or cut is said in one line with its name, the same for every command."""
+    extra = {"generate": ["prompt=a"], "evaluate": [], "bench": ["decode"]}[command]
+    for name, cut, message in (
+        ("tokenizer.json", None, "tokenizer.json is missing; export it again"),
+        ("model.safetensors", 1000, "model.safetensors is damaged: it has "),
+    ):
+        damaged = tmp_path / f"without_{name}"
+        shutil.copytree(artifact, damaged)
+        if cut is None:
+            (damaged / name).unlink()
+        else:
+            (damaged / name).write_bytes((damaged / name).read_bytes()[:-cut])
+        result = run(tmp_path, command, f"artifact={damaged}", *extra)
+        assert result.status == 2
+        assert message in result.err
+        assert len(result.err.splitlines()) == 1
+
+
 def test_only_runtimes_of_this_project_are_used(artifact: Path, tmp_path: Path) -> None:
     """export.json comes with the artifact: what it names is not imported; and it must be there, and be whole."""
     planted = tmp_path / "planted"

@@ -38,7 +38,7 @@ def test_settings_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
     for words, message in (
         (["export=auto"], "say what for: target=server_gpu, laptop, phone or browser"),
         (["export=auto", "target=laptop", "qat_steps=3"], "tries its own list"),
-        (["export=onnx_fp32", "target=laptop"], "are keys of export=auto only"),
+        (["export=onnx_fp32", "target=laptop"], "target: is a key of export=auto only"),
         (["export=auto", "target=fridge"], "target: "),
     ):
         result = run(tmp_path, "export", "run=nowhere", *words)

@@ -47,11 +47,10 @@ def test_what_belongs_to_the_other_kind_is_refused(tmp_path: Path) -> None:
         result = run(tmp_path, "export", f"run={directory}", *words)
         assert result.status == 2
         assert message in result.err
-    for words, message in (
-        (["export=safetensors_fp32", "skip=[blocks.0]"], "quantizes nothing that could be skipped"),
-        (["export=torchao_int8_weight_only", "skip=[block.0]"], "'block.0' names no layer"),
-    ):
-        result = run(tmp_path, "export", f"run={directory}", *words)
-        assert result.status == 1
-        assert message in result.err
+    result = run(tmp_path, "export", f"run={directory}", "export=torchao_int8_weight_only", "skip=[block.0]")
+    assert result.status == 2
+    assert "'block.0' names no layer" in result.err
+    result = run(tmp_path, "export", f"run={directory}", "export=safetensors_fp32", "skip=[blocks.0]")
+    assert result.status == 1
+    assert "quantizes nothing that could be skipped" in result.err
     assert not (directory / "exports").exists() or not list((directory / "exports").iterdir())
