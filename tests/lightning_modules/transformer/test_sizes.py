@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from lightning_modules.transformer import Transformer
+from matmill.compose import compose
 
 CONF = Path(__file__).parents[3] / "conf"
 
@@ -33,9 +33,8 @@ def test_every_size_is_tested():
 def test_configured_sizes_have_the_stated_parameters(name):
     """Each shipped size builds, without memory, and has exactly the parameters it is named for."""
     vocab_size, parameters = SIZES[name]
-    with initialize_config_dir(str(CONF), version_base=None):
-        config = compose(f"model/{name}", overrides=["+data.sequence_length=512"])
-    config = OmegaConf.to_container(config, resolve=True)["model"]
+    config = compose("train", [f"model={name}", "data.sequence_length=512"])
+    config = OmegaConf.to_container(config.model, resolve=True)
     arguments = {key: value for key, value in config.items() if key not in ("_target_", "weights")}
     arguments["vocab_size"] = arguments["vocab_size"] or vocab_size
     with torch.device("meta"):
