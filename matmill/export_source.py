@@ -49,7 +49,8 @@ def make_source(run: TrainedRun, score_samples: int) -> Source:
 
 def standard(network: nn.Module) -> nn.Module:
     """The network as other programs know it: a transformer's multipliers are in its weights."""
-    return to_standard(network) if isinstance(network, Transformer) else network
+    plain = to_standard(network) if isinstance(network, Transformer) else network
+    return plain.requires_grad_(False)  # some tracers refuse parameters that are still to be trained
 
 
 def samples_of(data: Any, samples: Any, count: int) -> Samples:

@@ -29,6 +29,9 @@ ROWS = {
 COLUMNS = 5
 """Exports side by side at most, so that figures are not cut on a usual terminal; of more each has a row."""
 
+WIDTH = 140
+"""Columns of that table; a narrower terminal wraps lines, which is better than figures that are cut."""
+
 SHORT = {
     "bytes": "{bytes:,}",
     "ratio": "{bytes_ratio:.3f}",
@@ -77,6 +80,7 @@ def _rows(console: Any, written: dict[str, dict[str, Any]]) -> None:
     from rich.table import Table
 
     shown = {label: form for label, form in SHORT.items() if any(_cell(form, result) for result in written.values())}
+    console.width = max(console.width, WIDTH)
     table = Table()
     table.add_column("export", no_wrap=True)
     for label in shown:
