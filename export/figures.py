@@ -53,7 +53,6 @@ def figures_of(source: Source, exporter: Exporter, written: Written, artifact: P
     again = None if written.logits else verify(replace(request, logits_only=True), samples, scratch / "second")
     apart = distance(reference.logits, verified.score.logits, samples.targets[:keep])
     parameters = sum(parameter.numel() for parameter in source.network.parameters())
-    errors = _layer_errors(source, written)
     return {
         "format": exporter.format,
         "scheme": exporter.scheme,
@@ -62,15 +61,7 @@ def figures_of(source: Source, exporter: Exporter, written: Written, artifact: P
         "bytes": size,
         "bytes_ratio": size / (4 * parameters),
         "bytes_by_component": components,
-        "embedding": written.embedding,
-        "head": written.head,
-        "layers_quantized": written.layers_quantized,
-        "layers_total": written.layers_total,
-        "layers_skipped": list(written.layers_skipped),
-        "skip_reasons": written.layers_skipped,
-        "layers_instead": written.layers_instead,
-        "layer_errors": errors,
-        "worst_layer_error": max(errors.values(), default=None),
+        **_layers(source, written),
         "reload_max_abs_diff": _reload_difference(written, again, samples, batch, verified.score),
         "max_abs_diff": apart.max_abs_diff,
         "max_abs_logit": float(reference.logits.abs().max()),
@@ -136,6 +127,22 @@ def _decoding(source: Source, verified: Verified, read: int) -> dict[str, float 
         "copy_bytes_per_second": found.copy_bytes_per_second,
         # Without a key/value cache a token costs the arithmetic of the whole context: no matter of bandwidth.
         "bandwidth_utilization": None if found.recomputes else achieved / found.copy_bytes_per_second,
+    }
+
+
+def _layers(source: Source, written: Written) -> dict[str, Any]:
+    """How embedding, head and layers are stored, which are not quantized, and how far off the others are."""
+    errors = _layer_errors(source, written)
+    return {
+        "embedding": written.embedding,
+        "head": written.head,
+        "layers_quantized": written.layers_quantized,
+        "layers_total": written.layers_total,
+        "layers_skipped": list(written.layers_skipped),
+        "skip_reasons": written.layers_skipped,
+        "layers_instead": written.layers_instead,
+        "layer_errors": errors,
+        "worst_layer_error": max(errors.values(), default=None),
     }
 
 
