@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +65,24 @@ def rows(artifacts: list[Artifact], config: DictConfig) -> list[dict[str, Any]]:
             worker = running[number]
             copies.setdefault(number, []).append(copy_bytes_per_second(worker.artifact.read_bytes))
             rounds.setdefault((number, batch), []).append(worker.round(_asked(worker, batch, config)))
+        names = distinct_names([artifact.path for artifact in artifacts])
         return [
-            _row(running[number], batch, found, rounds[0, batch], max(copies[number]))
+            _row(names[number], running[number], batch, found, rounds[0, batch], max(copies[number]))
             for (number, batch), found in sorted(rounds.items())
         ]
+
+
+def distinct_names(paths: Sequence[Path]) -> list[str]:
+    """For each path as many of its last parts as tell it from all others; the same path again has a number."""
+    names = []
+    for number, path in enumerate(paths):
+        others = [other.parts for other in paths if other != path]
+        count = 1
+        while any(other[-count:] == path.parts[-count:] for other in others):
+            count += 1
+        before = paths[:number].count(path)
+        names.append(str(Path(*path.parts[-count:])) + (f" ({before + 1})" if before else ""))
+    return names
 
 
 def _fits(artifact: Artifact, config: DictConfig) -> None:
@@ -90,12 +105,18 @@ def _asked(worker: Worker, batch: int, config: DictConfig) -> dict[str, Any]:
 
 
 def _row(
-    worker: Worker, batch: int, found: list[dict[str, float]], first: list[dict[str, float]], copied: float
+    name: str,
+    worker: Worker,
+    batch: int,
+    found: list[dict[str, float]],
+    first: list[dict[str, float]],
+    copied: float,
 ) -> dict[str, Any]:
     artifact, middle = worker.artifact, medians(found)
     ratios = [theirs["step_seconds"] / ours["step_seconds"] for ours, theirs in zip(found, first, strict=True)]
     row: dict[str, Any] = {
-        "artifact": artifact.name,
+        "artifact": name,
+        "path": str(artifact.path),
         "format": artifact.figures["format"],
         "scheme": artifact.figures["scheme"],
         "kind": artifact.figures["kind"],
@@ -133,7 +154,7 @@ def _show(found: list[dict[str, Any]], kind: str) -> None:
             f"{row['bytes'] / 2**20:,.1f} MiB",
             "" if share is None else f"{share:.2f}",
         )
-    Console().print(table)
+    Console(markup=False, emoji=False).print(table)
     if kind == "text":
         print(
             "of copying: the weights' bytes a step over its time, as a share of the speed at which this machine moves "

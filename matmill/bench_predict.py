@@ -131,7 +131,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
                 table.add_row(name, figure, text(measured), text(predicted), _error(predicted, measured))
                 name = ""
         table.add_section()
-    Console().print(table)
+    Console(markup=False, emoji=False).print(table)
 
 
 def _error(predicted: float, measured: float) -> str:

@@ -55,7 +55,7 @@ def run(config: DictConfig) -> int:
             table.add_row(name, f"{value:.5f}")
         elif name == "samples":
             table.add_row("held-out samples", f"{value:,}")
-    Console().print(table)
+    Console(markup=False, emoji=False).print(table)  # the title has a name of the user's
     return 0
 
 

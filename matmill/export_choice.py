@@ -161,7 +161,7 @@ def _show(rows: list[dict[str, Any]], best: dict[str, Any] | None, config: DictC
             ]
         mark = " *" if row["name"] in on_frontier else ""
         table.add_row(f"{row['name']}{mark}", *cells, verdict)
-    console = Console()
+    console = Console(markup=False, emoji=False)  # names and reasons are shown as they are
     console.print(table)
     console.print("* on the frontier: none tried is both smaller and nearer to the network", highlight=False)
     target.mkdir(parents=True, exist_ok=True)

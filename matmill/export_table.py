@@ -52,7 +52,7 @@ def show(done: dict[str, dict[str, Any] | str], exports: Path) -> None:
     """Print a column for each export, what was left in floating point, and the paths of those that were written."""
     from rich.console import Console
 
-    console = Console()
+    console = Console(markup=False, emoji=False)  # names and reasons are shown as they are
     written = {name: result for name, result in done.items() if not isinstance(result, str)}
     if written:
         (_columns if len(written) <= COLUMNS else _rows)(console, written)
@@ -68,7 +68,7 @@ def show(done: dict[str, dict[str, Any] | str], exports: Path) -> None:
 def _columns(console: Any, written: dict[str, dict[str, Any]]) -> None:
     from rich.table import Table
 
-    table = Table("", *(f"[bold]{name}" for name in written), title_justify="left")
+    table = Table("", *written, title_justify="left")
     for label, form in ROWS.items():
         cells = [_cell(form, result) for result in written.values()]
         if any(cells):

@@ -27,7 +27,7 @@ def show(plan: Mapping[str, Any], config: DictConfig) -> None:
         for name, value in section(plan):
             table.add_row(name, value)
         table.add_section()
-    console = Console()
+    console = Console(markup=False, emoji=False)  # names are shown as they are
     console.print(table)
     if plan.get("conventions"):
         console.print(_conventions(plan))
@@ -54,9 +54,10 @@ def show_variants(plans: Sequence[Mapping[str, Any]]) -> None:
             _ranged(time["total_seconds"], duration),
         ]
         table.add_row(plan["variant"], *cells, *([_ranged(plan["cost"], _money)] if priced else []))
-    console = Console()
+    console = Console(markup=False, emoji=False)
     # Cut columns cannot be read; where nobody's terminal says how wide it is, the table is as wide as it needs.
-    (console if console.is_terminal else Console(width=WIDE)).print(table)
+    console.width = console.width if console.is_terminal else WIDE
+    console.print(table)
 
 
 def _arithmetic(plan: Mapping[str, Any]) -> Iterator[Row]:

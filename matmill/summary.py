@@ -80,7 +80,7 @@ def show(path: Path, shown: Path) -> None:
             table.add_row(name, "unknown" if row[name] is None else text.format(row[name]))
     if row.get("time_parts"):
         table.add_row("time_parts (this process)", _parts(row["time_parts"]))
-    console = Console()
+    console = Console(markup=False, emoji=False)  # paths are shown as they are
     console.print(table)
     for left in (row["checkpoint"], "metrics.csv", "summary.json", "report.html"):
         if left and (path / left).exists():

@@ -31,6 +31,15 @@ def test_shows_where_the_time_went(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "exposed" not in shown
 
 
+def test_paths_are_shown_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Brackets and colons in them are no markup: what is printed can be opened."""
+    path = tmp_path / "[old]" / ":100:"
+    path.mkdir(parents=True)
+    (path / "summary.json").write_text(json.dumps(ROW))
+    summary.show(path, path)
+    assert f"  {path}/summary.json" in capsys.readouterr().out
+
+
 def test_a_run_closed_late_has_no_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What its process measured is gone with it."""
     summary.write_late(tmp_path, 4, "step-00000004", {"val/loss": 2.0})
