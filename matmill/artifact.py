@@ -11,7 +11,18 @@ from typing import Any
 from matmill.errors import ConfigError
 from matmill.targets import resolve
 
-NEEDED = ("runtime", "kind", "format", "scheme", "bytes", "bytes_by_component")
+NEEDED = {
+    "runtime": str,
+    "kind": str,
+    "format": str,
+    "scheme": str,
+    "bytes": int,
+    "bytes_by_component": dict,
+    "files": dict,
+    "model_files": list,
+}
+NEEDED_OF = {"text": {"max_sequence_length": int, "vocab_size": int}, "images": {"image_shape": list}}
+"""What commands use of export.json, with its types; of each kind of model also these."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +79,10 @@ def find_artifact(path: str, trust: bool = False) -> Artifact:
         )
     try:
         figures = json.loads(file.read_text(encoding="utf-8"))
-        missing = [key for key in NEEDED if key not in figures]
-    except (ValueError, TypeError) as error:
+    except (ValueError, OSError) as error:
         raise ConfigError(f"artifact={path}: export.json is not readable: {error}") from error
-    if missing:
-        raise ConfigError(f"artifact={path}: export.json lacks {', '.join(missing)}; export it again")
-    runtime = str(figures["runtime"])
+    _check(path, figures)
+    runtime = figures["runtime"]
     if not runtime.startswith("export."):
         raise ConfigError(f"artifact={path}: export.json names the runtime {runtime}, which is none of matmill's")
     found = resolve(runtime)
@@ -87,9 +96,34 @@ def find_artifact(path: str, trust: bool = False) -> Artifact:
     return Artifact(directory, figures, runtime)
 
 
+def _check(path: str, figures: Any) -> None:
+    """Refuse an export.json that lacks what commands use, or has it in another form."""
+    if not isinstance(figures, dict):
+        raise ConfigError(f"artifact={path}: export.json holds no figures; export it again")
+    kind = figures.get("kind")
+    needed = NEEDED | NEEDED_OF.get(kind if isinstance(kind, str) else "", {})
+    missing = [key for key in needed if key not in figures]
+    if missing:
+        raise ConfigError(f"artifact={path}: export.json lacks {', '.join(missing)}; export it again")
+    wrong = [key for key, form in needed.items() if type(figures[key]) is not form]
+    if kind not in NEEDED_OF:
+        wrong.append("kind")
+    sizes = {"bytes_by_component": figures["bytes_by_component"], "files": figures["files"]}
+    wrong += [key for key, part in sizes.items() if key not in wrong and {type(size) for size in part.values()} - {int}]
+    if type(figures.get("stop_id")) not in (int, type(None)):
+        wrong.append("stop_id")
+    if wrong:
+        raise ConfigError(
+            f"artifact={path}: export.json is damaged in {', '.join(dict.fromkeys(wrong))}; export it again"
+        )
+    outside = [name for name in figures["files"] if Path(name).is_absolute() or ".." in Path(name).parts]
+    if outside:
+        raise ConfigError(f"artifact={path}: export.json names a file outside: {outside[0]}")
+
+
 def _whole(path: str, directory: Path, figures: dict[str, Any]) -> None:
     """Refuse an artifact that lacks a file, or whose model has lost or gained bytes since it was verified."""
-    for name, size in figures.get("files", {}).items():
+    for name, size in figures["files"].items():
         file = directory / name
         if not file.is_file():
             raise ConfigError(f"artifact={path}: {name} is missing; export it again")

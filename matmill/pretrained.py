@@ -9,6 +9,9 @@ from omegaconf import DictConfig
 
 from matmill.errors import ConfigError
 
+SIZES = ("vocab_size", "d_model", "d_ff", "n_layers", "n_heads", "n_kv_heads", "head_dim", "max_sequence_length")
+"""Arguments of `Transformer` that are whole numbers."""
+
 
 def fill_sizes(config: DictConfig) -> None:
     """Fill the keys of `config.model` that are null from the files of `model.weights`, if these tell sizes.
@@ -34,22 +37,41 @@ def read_arguments(path: Path) -> dict[str, Any] | None:
     Raises:
         ConfigError: the files are damaged, or not of a Llama as built here.
     """
+    of_one_file = path.suffix == ".gguf" and path.is_file()
+    file = path if of_one_file else path / "config.json"
+    if not file.is_file():
+        return None
     try:
-        if path.suffix == ".gguf" and path.is_file():
+        if of_one_file:
             from lightning_modules.transformer.gguf import read_arguments as of_gguf
 
-            return of_gguf(path)
-        if (path / "config.json").is_file():
-            from lightning_modules.transformer.huggingface import arguments_from_config
+            return _checked(of_gguf(path))
+        from lightning_modules.transformer.huggingface import arguments_from_config
 
-            return arguments_from_config(json.loads((path / "config.json").read_text(encoding="utf-8")))
+        return _checked(arguments_from_config(json.loads(file.read_text(encoding="utf-8"))))
     except ImportError as error:
         raise ConfigError(f"{path}: {error}: pip install 'matmill[gguf]'") from error
     except KeyError as error:
-        raise ConfigError(f"{path}/config.json lacks {error}") from error
+        raise ConfigError(f"{file} lacks {error}") from error
+    except (AttributeError, TypeError, ZeroDivisionError) as error:  # a list, a text or a zero in place of a size
+        raise ConfigError(f"{file}: is damaged: {error}") from error
     except ValueError as error:
         raise ConfigError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
-    return None
+
+
+def _checked(arguments: dict[str, Any]) -> dict[str, Any]:
+    """`arguments` of `Transformer`, whose sizes are whole numbers from 1 on and the rest numbers above 0."""
+    optional = ("n_kv_heads", "head_dim")
+    for name, value in arguments.items():
+        if name in optional and value is None:
+            continue
+        if name == "tie_embeddings":
+            form: tuple[type, ...] = (bool,)
+        else:
+            form = (int,) if name in SIZES else (int, float)
+        if type(value) not in form or (name != "tie_embeddings" and not value > 0):
+            raise ValueError(f"its {name} is {value!r}, of which no network can be made")
+    return arguments
 
 
 def _defaults() -> dict[str, Any]:

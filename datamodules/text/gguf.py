@@ -1,6 +1,7 @@
 """Tokenizers in GGUF files: byte-level BPE with one of the pre-tokenizers that are known on both sides."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ def read_own_tokenizer(file: Path) -> OwnTokenizer:
     """The tokenizer of a GGUF file, which puts around a text what the file says: often nothing.
 
     Raises:
-        ValueError: the file has another kind of tokenizer, or names no token that opens or ends a text.
+        ValueError: the file has another kind of tokenizer, a damaged one, or names no token that opens or ends a text.
     """
     fields = {name: field.contents() for name, field in open_gguf(file).fields.items() if "tokenizer." in name}
     fields = {name.removeprefix("tokenizer.ggml."): value for name, value in fields.items()}
@@ -93,14 +94,15 @@ def read_own_tokenizer(file: Path) -> OwnTokenizer:
             f"{file}: tokenizer.ggml.model={kind!r} with tokenizer.ggml.pre={pre!r} is not supported; "
             f"'gpt2' with one of {', '.join(PRE_TOKENIZERS)} is"
         )
-    if missing := {"tokens", "merges"} - fields.keys():
-        raise ValueError(f"{file} lacks {', '.join(f'tokenizer.ggml.{name}' for name in sorted(missing))}")
+    if missing := [name for name in ("merges", "tokens") if not isinstance(fields.get(name), list)]:
+        raise ValueError(f"{file} lacks {', '.join(f'tokenizer.ggml.{name}' for name in missing)}")
     ids = [fields[name] for name in ("bos_token_id", "eos_token_id") if name in fields]
     if not ids:
         raise ValueError(f"{file} names no token that opens or ends a text")
+    fields.setdefault("token_type", [NORMAL] * len(fields["tokens"]))
+    if problem := next(_problems(fields, ids), None):
+        raise ValueError(f"{file}: its tokenizer is damaged: {problem}")
     begin, end = fields["tokens"][ids[0]], fields["tokens"][ids[-1]]
-    if fields["merges"] == no_merges(begin):
-        fields["merges"] = []
     tokenizer = _tokenizer(fields, pre)
     before = [begin] * bool(fields.get("add_bos_token", pre in WHOLE_WORDS))
     behind = [end] * bool(fields.get("add_eos_token", False))
@@ -114,8 +116,27 @@ def read_own_tokenizer(file: Path) -> OwnTokenizer:
     return OwnTokenizer(tokenizer, begin, end)
 
 
+def _problems(fields: dict[str, Any], ids: list[Any]) -> Iterator[str]:
+    """What the library would stumble over; `ids` open and end a text. Takes what stands for no merges away."""
+    tokens, types, merges = fields["tokens"], fields["token_type"], fields["merges"]
+    if not isinstance(types, list) or len(types) != len(tokens):
+        yield f"it has {len(tokens)} tokens, and tokenizer.ggml.token_type not as many"
+    for id in ids:
+        if not isinstance(id, int) or not 0 <= id < len(tokens):
+            yield f"{id} is the id of none of its {len(tokens)} tokens"
+        elif types[id] == UNUSED:
+            yield f"token {id}, which opens or ends a text, is marked as unused"
+    if merges == no_merges(tokens[ids[0]]):
+        merges = fields["merges"] = []
+    known = {token for token, type in zip(tokens, types, strict=True) if type != UNUSED}
+    for merge in merges:
+        pair = str(merge).split(" ", 1)
+        if not {*pair, "".join(pair)} <= known or len(pair) != 2:
+            yield f"the merge {merge!r} is not one of two tokens to a third"
+
+
 def _tokenizer(fields: dict[str, Any], pre: str) -> Tokenizer:
-    tokens, types = fields["tokens"], fields.get("token_type", [NORMAL] * len(fields["tokens"]))
+    tokens, types = fields["tokens"], fields["token_type"]
     vocabulary = {token: id for id, (token, type) in enumerate(zip(tokens, types, strict=True)) if type != UNUSED}
     pairs = [tuple(merge.split(" ", 1)) for merge in fields["merges"]]
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=pairs, ignore_merges=pre in WHOLE_WORDS))

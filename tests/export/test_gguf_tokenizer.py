@@ -1,6 +1,7 @@
 """The tokenizer in a GGUF file is the one of training, or there is no file."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -230,6 +231,40 @@ def test_another_kind_of_tokenizer_is_not_read(tmp_path: Path) -> None:
         writer.close()
         with pytest.raises(ValueError, match=f"tokenizer.ggml.pre='{pre}' is not supported"):
             read_tokenizer(file)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"begin": 9}, "9 is the id of none of its 4 tokens"),
+        ({"types": [1, 1, 1, UNUSED]}, "token 3, which opens or ends a text, is marked as unused"),
+        ({"types": [1, 1]}, "it has 4 tokens, and tokenizer.ggml.token_type not as many"),
+        ({"merges": ["a x"]}, "the merge 'a x' is not one of two tokens to a third"),
+        ({"merges": ["ab"]}, "the merge 'ab' is not one of two tokens to a third"),
+    ],
+)
+def test_a_damaged_tokenizer_is_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    """One line with the file and what is wrong in it; without the change the file is read."""
+    import gguf
+
+    def written(name: str, begin: int = 3, types: Any = (1, 1, 1, 3), merges: Any = ("a b",)) -> Path:
+        file = tmp_path / name
+        writer = gguf.GGUFWriter(file, "llama")
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre("gpt-2")
+        writer.add_token_list(["a", "b", "ab", "<s>"])
+        writer.add_token_types(list(types))
+        writer.add_token_merges(list(merges))
+        writer.add_bos_token_id(begin)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.close()
+        return file
+
+    assert read_tokenizer(written("whole.gguf")).encode("ab").ids == [3, 2]
+    file = written("damaged.gguf", **change)
+    with pytest.raises(ValueError, match=re.escape(f"{file}: its tokenizer is damaged: {message}")):
+        read_tokenizer(file)
 
 
 def test_a_separator_must_be_in_the_vocabulary(tmp_path: Path) -> None:

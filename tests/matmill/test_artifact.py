@@ -74,7 +74,9 @@ def test_it_is_timed_beside_another(artifact: Path, tmp_path: Path) -> None:
     )
     assert result.status == 0, result.err
     rows = json.loads(result.out)
-    assert [(row["artifact"], row["batch"]) for row in rows] == 2 * [("safetensors_fp32", 1), ("safetensors_fp32", 2)]
+    names = ("safetensors_fp32", "safetensors_fp32 (2)")
+    assert [(row["artifact"], row["batch"]) for row in rows] == [(name, batch) for name in names for batch in (1, 2)]
+    assert {row["path"] for row in rows} == {str(artifact)}
     assert [row["units_per_second_over_first"] for row in rows[:2]] == [1.0, 1.0]
     assert all(row["bandwidth_utilization"] > 0 and row["memory_bytes"] > 0 for row in rows)
     assert "Decoding" in (tmp_path / "speed.html").read_text()
@@ -174,6 +176,11 @@ def test_only_runtimes_of_this_project_are_used(artifact: Path, tmp_path: Path) 
         (json.dumps({**figures, "runtime": "export.pipeline.export"}), "is no runtime"),
         (json.dumps({"runtime": "export.x.Y"}), "export.json lacks kind"),
         ("{", "export.json is not readable"),
+        ("[]", "export.json holds no figures"),
+        (json.dumps({**figures, "files": [], "bytes": "1"}), "export.json is damaged in bytes, files"),
+        (json.dumps({**figures, "files": {"a": "1"}}), "export.json is damaged in files"),
+        (json.dumps({**figures, "kind": []}), "export.json is damaged in kind"),
+        (json.dumps({**figures, "files": {"../x": 1}}), "export.json names a file outside: ../x"),
     ):
         (planted / "export.json").write_text(content)
         result = run(tmp_path, "generate", f"artifact={planted}", "prompt=a")

@@ -76,3 +76,23 @@ def test_files_that_are_no_llama_are_named(directory: Path, tmp_path: Path) -> N
     with pytest.raises(ConfigError, match="is not a whole GGUF file"):
         read_arguments(tmp_path / "model.gguf")
     assert read_arguments(tmp_path / "weights.safetensors") is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (None, "config.json: is damaged: "),
+        ({"num_attention_heads": 0}, "its n_heads is 0"),
+        ({"hidden_size": "16"}, "its d_model is '16'"),
+        ({"rope_parameters": [1]}, "config.json: is damaged: "),
+        ({"tie_word_embeddings": "yes"}, "its tie_embeddings is 'yes'"),
+    ],
+)
+def test_a_config_of_another_form_is_refused(directory: Path, change: dict[str, object] | None, message: str) -> None:
+    """One line that names the file and what is wrong with it, whatever stands there."""
+    file = directory / "config.json"
+    file.write_text(json.dumps([] if change is None else json.loads(file.read_text()) | change))
+    with pytest.raises(ConfigError) as caught:
+        read_arguments(directory)
+    assert message in str(caught.value)
+    assert str(directory) in str(caught.value)
