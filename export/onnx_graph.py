@@ -12,6 +12,7 @@ from torch.export import Dim
 
 from export.decoder_graph import DecoderGraph
 from export.from_pixels import FromPixels
+from export.onnx_layers import named_bytes
 from export.onnx_operators import image_network, text_network
 from lightning_modules.transformer.network import Transformer
 
@@ -95,7 +96,7 @@ def save(model: Any, file: Path) -> list[str]:
 
 def weights_bytes(model: Any) -> int:
     """Bytes of the weights that `model` holds."""
-    return sum(len(tensor.raw_data) for tensor in model.graph.initializer)
+    return sum(named_bytes(model).values())
 
 
 def _trace(

@@ -1,5 +1,6 @@
 """Which layers of a network an ONNX graph holds in fewer bits, and what their weights are."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -24,7 +25,21 @@ def layer_nodes(model: Any, paths: Iterable[str]) -> list[str]:
 
 def named_bytes(model: Any) -> dict[str, int]:
     """Bytes of each weight that the graph holds."""
-    return {tensor.name: len(tensor.raw_data) for tensor in model.graph.initializer}
+    return {tensor.name: tensor_bytes(tensor) for tensor in model.graph.initializer}
+
+
+def tensor_bytes(tensor: Any) -> int:
+    """Bytes of an `onnx.TensorProto`'s elements, in whichever of its fields they are; half of one for 4 bits.
+
+    ONNX Runtime's quantizers keep scales in `float_data` and zero points in `int32_data`, not in `raw_data`.
+    """
+    from onnx import TensorProto
+    from onnx.helper import tensor_dtype_to_np_dtype
+
+    count = math.prod(tensor.dims)
+    if tensor.data_type in (TensorProto.INT4, TensorProto.UINT4):
+        return -(-count // 2)
+    return count * tensor_dtype_to_np_dtype(tensor.data_type).itemsize
 
 
 def stored_weights(model: Any, layers: Mapping[str, nn.Linear | nn.Conv2d]) -> Iterator[tuple[str, Tensor]]:

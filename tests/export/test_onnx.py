@@ -12,7 +12,7 @@ from export import onnx_graph, onnx_int8
 from export.exporter import Task, Written
 from export.layers import layers
 from export.onnx import OnnxExporter
-from export.onnx_layers import quantized_layers
+from export.onnx_layers import quantized_layers, tensor_bytes
 from export.onnx_operators import OnnxLocalResponseNorm
 from export.onnx_runtime import MODEL, OnnxRuntime, session
 from export.score import distance
@@ -210,6 +210,20 @@ def test_shuffled_scales_are_noticed(tmp_path: Path) -> None:
     logits = runtime.logits(source.held_out.inputs)
     wrong = distance(source.logits(source.held_out.inputs), logits, source.held_out.targets).kl
     assert honest < 0.05 < wrong
+
+
+def test_bytes_are_counted_wherever_they_are() -> None:
+    """Quantizers keep scales and zero points outside `raw_data`; two integers of 4 bits share a byte."""
+    from onnx import TensorProto, helper
+
+    for kind, count, expected in (
+        (TensorProto.FLOAT, 3, 12),
+        (TensorProto.INT8, 3, 3),
+        (TensorProto.FLOAT16, 3, 6),
+        (TensorProto.BFLOAT16, 3, 6),
+        (TensorProto.UINT4, 3, 2),
+    ):
+        assert tensor_bytes(helper.make_tensor("x", kind, [count], [1] * count)) == expected
 
 
 def test_a_truncated_file_is_refused(fp32: Path, tmp_path: Path) -> None:
