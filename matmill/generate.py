@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 from matmill.errors import ConfigError
 from matmill.run import load_run
 from matmill.schema import check
+from matmill.text_stream import TextStream
 
 
 @dataclass(kw_only=True)
@@ -41,13 +42,13 @@ class Continued:
     Attributes:
         prompts: their token ids.
         steps: one new token for each prompt at a time, None for one that has ended.
-        make_stream: gives what turns one prompt's new tokens into text, token by token.
+        make_stream: gives what turns one prompt's new tokens into text.
         context: tokens that the model can see.
     """
 
     prompts: list[list[int]]
     steps: Iterator[list[int | None]]
-    make_stream: Callable[[], Callable[[int], str]]
+    make_stream: Callable[[], TextStream]
     context: int
 
 
@@ -105,13 +106,7 @@ def _of_run(config: DictConfig, prompts: list[str]) -> Continued:
         stop_id=separator,
     )
 
-    def make_stream() -> Callable[[int], str]:
-        from tokenizers.decoders import DecodeStream
-
-        stream = DecodeStream(skip_special_tokens=True)
-        return lambda token: stream.step(tokenizer, token) or ""
-
-    return Continued(ids, steps, make_stream, module.network.max_sequence_length)
+    return Continued(ids, steps, lambda: TextStream(tokenizer.decode), module.network.max_sequence_length)
 
 
 def _text_data(path: Path, saved: DictConfig, module: Any) -> tuple[Any, int]:
@@ -127,15 +122,19 @@ def _text_data(path: Path, saved: DictConfig, module: Any) -> tuple[Any, int]:
 
 
 def _text_pieces(continued: Continued, counts: list[int]) -> Iterator[list[str]]:
-    """The text that each step adds to each prompt, "" while a character is incomplete; counts the tokens."""
+    """The text that each step adds to each prompt, "" while a character is incomplete; counts the tokens.
+
+    The last piece is what a text that ends within a character leaves.
+    """
     streams = [continued.make_stream() for _ in counts]
     for step in continued.steps:
         texts = [""] * len(step)
         for row, token in enumerate(step):
             if token is not None:
                 counts[row] += 1
-                texts[row] = streams[row](token)
+                texts[row] = streams[row].add(token)
         yield texts
+    yield [stream.rest() for stream in streams]
 
 
 def _print_labelled(prompts: list[str], steps: list[list[str]]) -> None:

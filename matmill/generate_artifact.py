@@ -1,6 +1,6 @@
 """Continuing prompts with an exported model, in the runtime of its format."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -9,9 +9,7 @@ from omegaconf import DictConfig
 from matmill.artifact import find_artifact
 from matmill.errors import ConfigError
 from matmill.generate import Continued
-
-INCOMPLETE = "\ufffd"
-"""What stands for bytes that are no whole character yet."""
+from matmill.text_stream import TextStream
 
 
 def of_artifact(config: DictConfig, prompts: list[str]) -> Continued:
@@ -32,7 +30,7 @@ def of_artifact(config: DictConfig, prompts: list[str]) -> Continued:
         if not 0 < len(tokens) <= context:
             raise ConfigError(f"prompt {number} has {len(tokens)} tokens; {artifact.name} takes 1 to {context}")
     steps = _steps(runtime, ids, config, artifact.figures.get("stop_id"), context)
-    return Continued(ids, steps, lambda: _stream(runtime), context)
+    return Continued(ids, steps, lambda: TextStream(runtime.text), context)
 
 
 def _steps(
@@ -60,20 +58,3 @@ def _drawn(logits: torch.Tensor, config: DictConfig, generator: torch.Generator)
         return int(logits.argmax())
     chances = filtered_probabilities(logits, temperature=config.temperature, top_k=config.top_k, top_p=config.top_p)
     return int(torch.multinomial(chances, 1, generator=generator))
-
-
-def _stream(runtime: Any) -> Callable[[int], str]:
-    """Turns tokens into the text that each adds; a character that is incomplete waits for the rest."""
-    ids: list[int] = []
-    shown = ""
-
-    def add(token: int) -> str:
-        nonlocal shown
-        ids.append(token)
-        text = runtime.text(ids)
-        if text.endswith(INCOMPLETE):
-            return ""
-        new, shown = text[len(shown) :], text
-        return str(new)
-
-    return add
