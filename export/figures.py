@@ -8,7 +8,7 @@ import torch
 
 from export.decode_speed import decode_speed
 from export.exporter import Exporter, Written
-from export.fresh_process import Request, Verified, verify
+from export.fresh_process import Request, Verified, limit, verify
 from export.nasty_texts import NASTY_TEXTS
 from export.network_runtime import NetworkRuntime
 from export.score import Score, batch_size, distance, kept_samples, score
@@ -47,8 +47,9 @@ def figures_of(source: Source, exporter: Exporter, written: Written, artifact: P
         decode=_decode_tokens(source),
         read_bytes=read,
     )
-    verified = verify(request, samples, scratch / "first")
     reference = score(source.logits, samples, batch, keep)
+    request = replace(request, limit_seconds=limit(len(samples) / reference.samples_per_second))
+    verified = verify(request, samples, scratch / "first")
     before = score(source.logits_before, samples, batch, keep) if source.trained else reference
     again = None if written.logits else verify(replace(request, logits_only=True), samples, scratch / "second")
     apart = distance(reference.logits, verified.score.logits, samples.targets[:keep])

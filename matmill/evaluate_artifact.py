@@ -2,6 +2,7 @@
 
 import math
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,17 @@ def figures_of(config: DictConfig) -> tuple[dict[str, Any], str]:
         ConfigError: there is no such artifact, or it is not known what data to score it on.
     """
     artifact = find_artifact(config.artifact, config.trust)
-    from export.fresh_process import Request, verify
+    from export.fresh_process import Request, limit, verify
     from export.score import batch_size
     from matmill.source import load_source
 
     source = load_source(_run_of(artifact, config.run), config.checkpoint, config.score_samples, config.text)
     if source.kind != artifact.figures["kind"]:
         raise ConfigError(f"artifact={artifact.path}: is of {artifact.figures['kind']}, the data of {source.kind}")
+    begin = time.perf_counter()
     batch = batch_size(4 * source.logits(source.held_out.inputs[:1]).numel())
-    request = Request(artifact.runtime, artifact.path, batch, keep=1, texts=[])
+    most = limit(len(source.held_out) * (time.perf_counter() - begin))
+    request = Request(artifact.runtime, artifact.path, batch, keep=1, texts=[], limit_seconds=most)
     with tempfile.TemporaryDirectory() as folder:
         score = verify(request, source.held_out, Path(folder) / "scratch").score
     unit = "tokens" if source.kind == "text" else "samples"

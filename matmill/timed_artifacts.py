@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import statistics
 import subprocess
 import sys
@@ -17,6 +18,9 @@ import torch
 from matmill.artifact import Artifact
 from matmill.errors import ConfigError
 
+LIMIT_SECONDS = 3600.0
+"""A worker that has not answered for so long is taken to hang."""
+
 
 class Worker:
     """The process that has one artifact loaded."""
@@ -29,7 +33,7 @@ class Worker:
         """Ask for one round and wait for its figures.
 
         Raises:
-            ConfigError: the process died; the message has its last words.
+            ConfigError: the process died, with its last words, or does not answer.
         """
         assert self.process.stdin is not None
         try:
@@ -41,6 +45,8 @@ class Worker:
 
     def _answer(self) -> dict[str, Any]:
         assert self.process.stdout is not None
+        if not select.select([self.process.stdout], [], [], LIMIT_SECONDS)[0]:
+            raise ConfigError(f"artifact={self.artifact.path}: its runtime has not answered for {LIMIT_SECONDS:,.0f} s")
         line = self.process.stdout.readline()
         if line:
             found: dict[str, Any] = json.loads(line)
