@@ -100,8 +100,8 @@ def _check(path: str, figures: Any) -> None:
     """Refuse an export.json that lacks what commands use, or has it in another form."""
     if not isinstance(figures, dict):
         raise ConfigError(f"artifact={path}: export.json holds no figures; export it again")
-    kind = figures.get("kind")
-    needed = NEEDED | NEEDED_OF.get(kind if isinstance(kind, str) else "", {})
+    kind = str(figures.get("kind"))
+    needed = NEEDED | NEEDED_OF.get(kind, {})
     missing = [key for key in needed if key not in figures]
     if missing:
         raise ConfigError(f"artifact={path}: export.json lacks {', '.join(missing)}; export it again")
