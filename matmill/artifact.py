@@ -11,7 +11,7 @@ from typing import Any
 from matmill.errors import ConfigError
 from matmill.targets import resolve
 
-NEEDED = {
+NEEDED: dict[str, type] = {
     "runtime": str,
     "kind": str,
     "format": str,
@@ -21,7 +21,10 @@ NEEDED = {
     "files": dict,
     "model_files": list,
 }
-NEEDED_OF = {"text": {"max_sequence_length": int, "vocab_size": int}, "images": {"image_shape": list}}
+NEEDED_OF: dict[str, dict[str, type]] = {
+    "text": {"max_sequence_length": int, "vocab_size": int},
+    "images": {"image_shape": list},
+}
 """What commands use of export.json, with its types; of each kind of model also these."""
 
 
