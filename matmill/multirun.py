@@ -22,6 +22,7 @@ from matmill.targets import resolve
 from matmill.warm import spawner
 from matmill.workers import INTERRUPTED, PREEMPTED, count_workers, python_command
 from sweeps.devices import Devices, Share, visible_gpus
+from sweeps.errors import SweepError
 from sweeps.grid import Grid
 from sweeps.loop import Loop
 from sweeps.process import TrialProcess
@@ -58,8 +59,8 @@ def run_all(overrides: Sequence[str], config_dir: str | None = None) -> int:
 
             return run_search(own, words, config_dir)
         return _run_grid(own, words, config_dir)
-    except ValueError as error:
-        raise error if isinstance(error, ConfigError) else ConfigError(one_line(error)) from error
+    except SweepError as error:
+        raise ConfigError(one_line(error)) from error
 
 
 def run_trials(

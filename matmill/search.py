@@ -73,7 +73,7 @@ def read_search(own: Sequence[str], words: Sequence[str], config_dir: str | None
 
     Raises:
         ConfigError: a setting is wrong there, or nothing is swept.
-        ValueError: the space cannot be searched.
+        SweepError: the space cannot be searched.
     """
     parsed = parse_overrides(words, create_loader(config_dir))
     fixed = [override.input_line or "" for override in parsed if not override.is_sweep_override()]

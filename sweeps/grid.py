@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sweeps.claims import Claims
+from sweeps.errors import SweepError
 from sweeps.process import read_status, read_summary
 from sweeps.trial import Outcome, Row, Status, Trial
 
@@ -25,7 +26,7 @@ class Grid:
         """`combinations`: the overrides in which they differ; `fixed`: those of all.
 
         Raises:
-            ValueError: the directory holds another list.
+            SweepError: the directory holds another list.
         """
         self.directory, self.combinations = directory, combinations
         self.claims = Claims(directory)
@@ -39,7 +40,7 @@ class Grid:
                 temporary.write_text(json.dumps(listed, indent=1) + "\n")
                 os.replace(temporary, file)
             elif json.loads(file.read_text()) != listed:
-                raise ValueError(
+                raise SweepError(
                     f"sweep_dir={directory}: holds another sweep (its list is in grid.json); choose another sweep_dir"
                 )
 
