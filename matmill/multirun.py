@@ -82,7 +82,7 @@ def run_trials(
 
     def say(trial: Trial, outcome: Outcome) -> None:
         rows = {row.number: row for row in work.rows()}
-        write_trials(directory, list(rows.values()))
+        write_trials(directory, list(rows.values()), work.best())
         row = rows[trial.number]
         parts = [f"[{trial.number}]", row.label, outcome.status, row.shown, f"{outcome.seconds:.0f} s", outcome.reason]
         print(" ".join(filter(None, parts)), flush=True)
@@ -96,7 +96,7 @@ def run_trials(
     finally:
         starter.close()
     rows = work.rows()
-    write_trials(directory, rows)
+    write_trials(directory, rows, work.best())
     print_table(rows)
     if loop.signal:
         print(f"stopped; to go on, the same command with sweep_dir={directory}", flush=True)

@@ -19,7 +19,6 @@ from matmill.overrides import parse_overrides
 from matmill.schema import check
 from matmill.targets import build, resolve
 from matmill.workers import count_workers
-from sweeps.results import write_trials
 from sweeps.search import Search
 from sweeps.space import Space, build_space
 from sweeps.storage import quiet
@@ -89,9 +88,8 @@ def read_search(own: Sequence[str], words: Sequence[str], config_dir: str | None
 
 
 def _conclude(study: SharedStudy, fixed: Sequence[str], config_dir: str | None) -> None:
-    """Mark the best in trials.csv and write them as experiments."""
+    """Say which are the best, and write them as experiments."""
     best = study.best()
-    write_trials(study.directory, study.rows(), [trial.number for trial in best])
     if not best:
         print("no trial has finished: there is no best one", flush=True)
         return

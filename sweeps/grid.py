@@ -83,6 +83,10 @@ class Grid:
             rows.append(Row(number, parameters, " ".join(words), said, reason, seconds, figures))
         return rows
 
+    def best(self) -> list[int]:
+        """None: a grid has no objective."""
+        return []
+
     def _ended(self, number: int) -> bool:
         """Whether its directory says finished; or failed, in another sweeper since this one began."""
         directory = self.directory / str(number)

@@ -53,8 +53,8 @@ class SharedStudy:
         have changed since it was created.
 
         Raises:
-            SweepError: the storage cannot be reached, or holds another sweep under this name; a grid is asked of a space
-                without a list of points.
+            SweepError: the storage cannot be reached, or holds another sweep under this name; or the sampler is a grid,
+                and the space has no list of points.
         """
         quiet()
         self.directory, self.space, self.metrics, self.n_trials, self.seed = directory, space, metrics, n_trials, seed
