@@ -21,15 +21,16 @@ from matmill.targets import build, resolve
 from matmill.workers import count_workers
 from sweeps.search import Search
 from sweeps.space import Space, build_space
+from sweeps.spawn import Spawner
 from sweeps.storage import quiet
 from sweeps.study import SharedStudy
 
 
-def run_search(own: Sequence[str], words: Sequence[str], config_dir: str | None) -> int:
+def run_search(own: Sequence[str], words: Sequence[str], config_dir: str | None, starter: Spawner) -> int:
     """Run the study in `sweep_dir` to `sweep.n_trials` trials; the exit status, as `matmill.multirun.run_all` has it.
 
-    `own` are the overrides of the sweep itself, `words` those of its trials. Leaves trials.csv and, of the best,
-    experiment/best.yaml.
+    `own` are the overrides of the sweep itself, `words` those of its trials; `starter` starts their processes. Leaves
+    trials.csv and, of the best, experiment/best.yaml.
 
     Raises:
         ConfigError: a setting is wrong, the space cannot be searched, or the directory holds another sweep.
@@ -50,7 +51,7 @@ def run_search(own: Sequence[str], words: Sequence[str], config_dir: str | None)
     )  # fmt: skip
     search = Search(study, pruner)
     print(f"{settings.n_trials} trials in {directory}", flush=True)
-    status = run_trials(search, config, directory, fixed, config_dir, asked.devices)
+    status = run_trials(search, config, directory, fixed, config_dir, asked.devices, starter)
     _conclude(study, fixed, config_dir)
     return status
 
