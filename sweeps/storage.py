@@ -43,7 +43,8 @@ def open_storage(url: str) -> optuna.storages.RDBStorage:
         cause = error.__cause__ or error
         why = f"cannot be opened ({type(cause).__name__})"
         if isinstance(cause, ModuleNotFoundError):
-            why = f"needs the package {cause.name}, not installed"
+            extra = ": pip install 'matmill[postgresql]'" if cause.name == "psycopg" else ""
+            why = f"needs the package {cause.name}, not installed{extra}"
         raise SweepError(f"sweep.storage={shown}: {why}") from None
 
 
