@@ -76,6 +76,8 @@ class Grid:
             status, summary = read_status(directory), read_summary(directory)
             outcome = self._outcomes.get(number)
             said: Status = outcome.status if outcome else status.get("status", "waiting")
+            if said == "running" and self.claims.is_free(number):
+                said = "interrupted"
             reason = outcome.reason if outcome else str(status.get("error", ""))
             seconds = outcome.seconds if outcome else float(summary.get("wall_seconds") or 0.0)
             figures = {name: summary[name] for name in FIGURES if isinstance(summary.get(name), float)}

@@ -129,10 +129,15 @@ class SharedStudy:
 
     def rows(self) -> list[Row]:
         """Every trial as it stands; a pruned one's figure is the last it reported."""
+        with self.claims.alone():  # between a trial's creation and its claim nobody may look at its lock
+            trials = self.trials()
+            running = [trial.number for trial in trials if trial.state is TrialState.RUNNING]
+            status_of: dict[int, Status] = {n: "interrupted" for n in running if self.claims.is_free(n)}
+        status_of |= {number: "preempted" for number in running if number in self._set_aside}
         rows = []
-        for trial in self.trials():
+        for trial in trials:
             label = self.space.label(trial.params)
-            status = "preempted" if trial.number in self._set_aside else _STATUS[trial.state]
+            status = status_of.get(trial.number, _STATUS[trial.state])
             figures = dict(zip(self.metrics, trial.values or [], strict=False))
             reason, seconds = trial.user_attrs.get("reason", ""), trial.user_attrs.get("seconds", 0.0)
             rows.append(Row(trial.number, dict(trial.params), label, status, reason, seconds, figures))

@@ -99,7 +99,9 @@ def test_processes_at_once_share_one_study(tmp_path: Path) -> None:
 
 
 def test_a_killed_sweepers_trial_goes_on_under_its_number(tmp_path: Path) -> None:
-    """While somebody works on it nobody else gets it; after a kill -9 it is the first that is given out again."""
+    """While somebody works on it nobody else gets it; after a kill -9 it counts as interrupted, and is the first
+    that is given out again.
+    """
     reader, writer = os.pipe()
 
     def hold() -> None:
@@ -117,8 +119,10 @@ def test_a_killed_sweepers_trial_goes_on_under_its_number(tmp_path: Path) -> Non
     assert second.number == 1
     assert study.claim() is None
     assert not study.done()
+    assert [row.status for row in study.rows()] == ["running", "running"]
     os.kill(holder.pid or 0, signal.SIGKILL)
     holder.join()
+    assert [row.status for row in study.rows()] == ["interrupted", "running"]
     again = study.claim()
     assert again is not None
     assert again.number == 0
