@@ -22,11 +22,12 @@ from matmill.targets import resolve
 from matmill.warm import spawner
 from matmill.workers import INTERRUPTED, PREEMPTED, count_workers, python_command
 from sweeps.devices import Devices, Share, visible_gpus
+from sweeps.errors import SweepError
 from sweeps.grid import Grid
 from sweeps.loop import Loop
 from sweeps.process import TrialProcess
 from sweeps.results import write_trials
-from sweeps.spawn import Order
+from sweeps.spawn import Order, Spawner
 from sweeps.trial import Outcome, Trial
 
 SWEEPERS_OWN = ("hydra/sweeper", "sweep", "sweep_dir", "fail_fast")
@@ -52,19 +53,25 @@ def run_all(overrides: Sequence[str], config_dir: str | None = None) -> int:
     if any(override.key_or_group == "run_dir" for override in parsed):
         raise ConfigError("run_dir: with -m each run gets its own inside sweep_dir; set sweep_dir")
     own, words = split_own(parsed)
+    kind = compose("train", own, config_dir).sweep.kind
+    elsewhere = any(override.key_or_group == "launcher" for override in parsed)
+    starter = spawner(cold=elsewhere or _count_gpus() > 0)
     try:
-        if compose("train", own, config_dir).sweep.kind == "optuna":
+        if kind == "optuna":
             from matmill.search import run_search
 
-            return run_search(own, words, config_dir)
-        return _run_grid(own, words, config_dir)
-    except ValueError as error:
-        raise error if isinstance(error, ConfigError) else ConfigError(one_line(error)) from error
+            return run_search(own, words, config_dir, starter)
+        return _run_grid(own, words, config_dir, starter)
+    except SweepError as error:
+        raise ConfigError(one_line(error)) from error
+    finally:
+        starter.close()
 
 
 def run_trials(
-    work: Any, config: DictConfig, directory: Path, fixed: Sequence[str], config_dir: str | None, devices: int = 1
-) -> int:
+    work: Any, config: DictConfig, directory: Path, fixed: Sequence[str], config_dir: str | None, devices: int,
+    starter: Spawner,
+) -> int:  # fmt: skip
     """Keep the trials of `work` (a `Grid` or `sweeps.search.Search`) running until it is done; the exit status."""
 
     def start(trial: Trial, share: Share) -> TrialProcess:
@@ -81,21 +88,18 @@ def run_trials(
 
     def say(trial: Trial, outcome: Outcome) -> None:
         rows = {row.number: row for row in work.rows()}
-        write_trials(directory, list(rows.values()))
+        write_trials(directory, list(rows.values()), work.best())
         row = rows[trial.number]
         parts = [f"[{trial.number}]", row.label, outcome.status, row.shown, f"{outcome.seconds:.0f} s", outcome.reason]
         print(" ".join(filter(None, parts)), flush=True)
 
     gpus = visible_gpus(_count_gpus())
     _, environment = python_command([])
-    starter = spawner(_modules(config), cold=bool(gpus) or config.launcher.kind != "local")
+    starter.load(_modules(config))
     loop = Loop(work, Devices(config.sweep.parallel, gpus), devices, start, say, bool(config.fail_fast))
-    try:
-        loop.run()
-    finally:
-        starter.close()
+    loop.run()
     rows = work.rows()
-    write_trials(directory, rows)
+    write_trials(directory, rows, work.best())
     print_table(rows)
     if loop.signal:
         print(f"stopped; to go on, the same command with sweep_dir={directory}", flush=True)
@@ -118,7 +122,7 @@ def sweep_directory(config: DictConfig) -> Path:
     return path.resolve()
 
 
-def _run_grid(own: Sequence[str], words: Sequence[str], config_dir: str | None) -> int:
+def _run_grid(own: Sequence[str], words: Sequence[str], config_dir: str | None, starter: Spawner) -> int:
     combinations = expand(words, create_loader(config_dir))
     config = _first_composed(own, combinations, config_dir)
     directory = sweep_directory(config)
@@ -126,7 +130,7 @@ def _run_grid(own: Sequence[str], words: Sequence[str], config_dir: str | None) 
     fixed = [word for word in combinations[0] if word in common]
     grid = Grid(directory, [[word for word in c if word not in common] for c in combinations], fixed)
     print(f"{len(combinations)} runs in {directory}", flush=True)
-    return run_trials(grid, config, directory, fixed, config_dir, count_workers(config.get("devices")))
+    return run_trials(grid, config, directory, fixed, config_dir, count_workers(config.get("devices")), starter)
 
 
 def _first_composed(own: Sequence[str], combinations: Sequence[list[str]], config_dir: str | None) -> DictConfig:

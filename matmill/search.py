@@ -19,18 +19,18 @@ from matmill.overrides import parse_overrides
 from matmill.schema import check
 from matmill.targets import build, resolve
 from matmill.workers import count_workers
-from sweeps.results import write_trials
 from sweeps.search import Search
 from sweeps.space import Space, build_space
+from sweeps.spawn import Spawner
 from sweeps.storage import quiet
 from sweeps.study import SharedStudy
 
 
-def run_search(own: Sequence[str], words: Sequence[str], config_dir: str | None) -> int:
+def run_search(own: Sequence[str], words: Sequence[str], config_dir: str | None, starter: Spawner) -> int:
     """Run the study in `sweep_dir` to `sweep.n_trials` trials; the exit status, as `matmill.multirun.run_all` has it.
 
-    `own` are the overrides of the sweep itself, `words` those of its trials. Leaves trials.csv and, of the best,
-    experiment/best.yaml.
+    `own` are the overrides of the sweep itself, `words` those of its trials; `starter` starts their processes. Leaves
+    trials.csv and, of the best, experiment/best.yaml.
 
     Raises:
         ConfigError: a setting is wrong, the space cannot be searched, or the directory holds another sweep.
@@ -51,7 +51,7 @@ def run_search(own: Sequence[str], words: Sequence[str], config_dir: str | None)
     )  # fmt: skip
     search = Search(study, pruner)
     print(f"{settings.n_trials} trials in {directory}", flush=True)
-    status = run_trials(search, config, directory, fixed, config_dir, asked.devices)
+    status = run_trials(search, config, directory, fixed, config_dir, asked.devices, starter)
     _conclude(study, fixed, config_dir)
     return status
 
@@ -73,7 +73,7 @@ def read_search(own: Sequence[str], words: Sequence[str], config_dir: str | None
 
     Raises:
         ConfigError: a setting is wrong there, or nothing is swept.
-        ValueError: the space cannot be searched.
+        SweepError: the space cannot be searched.
     """
     parsed = parse_overrides(words, create_loader(config_dir))
     fixed = [override.input_line or "" for override in parsed if not override.is_sweep_override()]
@@ -89,9 +89,8 @@ def read_search(own: Sequence[str], words: Sequence[str], config_dir: str | None
 
 
 def _conclude(study: SharedStudy, fixed: Sequence[str], config_dir: str | None) -> None:
-    """Mark the best in trials.csv and write them as experiments."""
+    """Say which are the best, and write them as experiments."""
     best = study.best()
-    write_trials(study.directory, study.rows(), [trial.number for trial in best])
     if not best:
         print("no trial has finished: there is no best one", flush=True)
         return

@@ -52,7 +52,7 @@ class Loop:
         """Return when all trials that were started have ended. A second signal kills them.
 
         Raises:
-            ValueError: there are not enough devices for a trial.
+            SweepError: there are not enough devices for a trial.
         """
         before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
         try:

@@ -52,6 +52,10 @@ class Search:
         """Every trial as it stands."""
         return self.study.rows()
 
+    def best(self) -> list[int]:
+        """The number of the best finished trial; with several objectives those of the Pareto set."""
+        return [trial.number for trial in self.study.best()]
+
     def _told(self, trial: Trial) -> dict[str, Any]:
         metric = self.study.metrics[0]
         where = {"storage": self.study.url, "study": self.study.name, "number": trial.number}

@@ -6,8 +6,10 @@ from typing import Any, Literal
 
 from sweeps.claims import Claim
 
-Status = Literal["waiting", "running", "finished", "pruned", "failed", "preempted", "submitted"]
-"""`preempted`: stopped by a signal; it goes on from its checkpoint. `submitted`: a cluster's job that has not ended."""
+Status = Literal["waiting", "running", "finished", "pruned", "failed", "preempted", "interrupted", "submitted"]
+"""`preempted`: stopped by a signal; it goes on from its checkpoint. `interrupted`: killed before it
+could say so, and its sweeper with it; it goes on too. `submitted`: a cluster's job that has not ended.
+"""
 
 
 @dataclass(frozen=True)
