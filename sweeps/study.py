@@ -58,7 +58,7 @@ class SharedStudy:
         self.url = storage or f"sqlite:///{directory.absolute() / 'study.db'}"
         self.claims = Claims(directory)
         self._make_sampler = make_sampler
-        self._set_aside: set[int] = set()
+        self._set_aside: dict[int, Status] = {}
         with self.claims.alone():
             self.storage = open_storage(self.url)
             self.study = optuna.create_study(
@@ -98,7 +98,7 @@ class SharedStudy:
             return self._begin(self.trials()[number], claim)
 
     def tell(self, trial: Trial, outcome: Outcome, values: Sequence[float] | None) -> None:
-        """Note how `trial` ended, and let it go; a preempted one stays open, but not for this sweeper."""
+        """Note how `trial` ended, and let it go; one that goes on later stays open, but not for this sweeper."""
         found = self.trials()[trial.number]
         self.note(found, "seconds", float(found.user_attrs.get("seconds", 0.0)) + outcome.seconds)
         states = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
@@ -107,7 +107,7 @@ class SharedStudy:
         if outcome.status in states:
             self.study.tell(trial.number, values, state=states[outcome.status])
         else:
-            self._set_aside.add(trial.number)
+            self._set_aside[trial.number] = outcome.status
         trial.claim.release()
 
     def note(self, trial: FrozenTrial, key: str, value: Any) -> None:
@@ -126,7 +126,7 @@ class SharedStudy:
         rows = []
         for trial in self.trials():
             label = self.space.label(trial.params)
-            status = "preempted" if trial.number in self._set_aside else _STATUS[trial.state]
+            status = self._set_aside.get(trial.number, _STATUS[trial.state])
             figures = dict(zip(self.metrics, trial.values or [], strict=False))
             reason, seconds = trial.user_attrs.get("reason", ""), trial.user_attrs.get("seconds", 0.0)
             rows.append(Row(trial.number, dict(trial.params), label, status, reason, seconds, figures))

@@ -7,12 +7,13 @@ from typing import Any, Literal
 from sweeps.claims import Claim
 
 Status = Literal["waiting", "running", "finished", "pruned", "failed", "preempted", "submitted"]
-"""`preempted`: stopped by a signal; it goes on from its checkpoint. `submitted`: a cluster's job that has not ended."""
+"""`preempted`: stopped by a signal; it goes on from its checkpoint. `submitted`: a cluster's job that goes on
+without the sweeper."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a trial's process ended; `reason` says why a failed one failed; `seconds` of this process."""
+    """How a trial's process or job ended; `reason` says why a failed one failed; `seconds` that it ran."""
 
     status: Status
     reason: str = ""
