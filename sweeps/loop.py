@@ -94,8 +94,9 @@ class Loop:
                 self._collect()
                 self._fill()
         finally:
-            for _, _, running in self._running:
+            for trial, _, running in self._running:
                 running.kill()
+                trial.claim.release()
             for number, handler in before.items():
                 signal.signal(number, handler)
 
@@ -110,7 +111,11 @@ class Loop:
                 self.places.give_back(share)
                 self._ask_again = time.monotonic() + _ASK_S
                 return
-            self._running.append((trial, share, self.start(trial, share)))
+            try:
+                self._running.append((trial, share, self.start(trial, share)))
+            except BaseException:
+                trial.claim.release()
+                raise
             self._obey()
 
     def _collect(self) -> None:
