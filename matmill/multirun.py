@@ -11,6 +11,7 @@ from typing import Any
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from omegaconf import DictConfig, OmegaConf
 
+from matmill.cluster_trials import ClusterTrials, check_cluster
 from matmill.compose import compose, create_loader
 from matmill.errors import ConfigError, one_line
 from matmill.launch import Launch
@@ -27,6 +28,7 @@ from sweeps.grid import Grid
 from sweeps.loop import Loop
 from sweeps.process import TrialProcess
 from sweeps.results import write_trials
+from sweeps.slurm_job import TrialJob
 from sweeps.spawn import Order, Spawner
 from sweeps.trial import Outcome, Trial
 
@@ -38,10 +40,10 @@ def run_all(overrides: Sequence[str], config_dir: str | None = None) -> int:
     """Run what ``-m`` asks for in `sweep_dir`/0, 1, ..., and print a table; the same command again goes on with it.
 
     A run's output goes to ``console.log`` in its directory, the traceback of a failed one to ``error.log``. A failed
-    run does not stop the others unless ``fail_fast=true``. With ``launcher=slurm`` all runs of a grid are submitted
-    and the cluster decides when each runs.
+    run does not stop the others unless ``fail_fast=true``. With ``launcher=slurm`` each is a job that this process
+    submits and watches.
 
-    Returns 0 when all runs have ended well (finished, pruned or submitted), 1 if some failed, 75 if some are stopped
+    Returns 0 when all runs have ended well (finished or pruned), 1 if some failed, 75 if some are stopped
     and wait for the same command, 130 after a Ctrl-C.
 
     Raises:
@@ -74,11 +76,14 @@ def run_trials(
 ) -> int:  # fmt: skip
     """Keep the trials of `work` (a `Grid` or `sweeps.search.Search`) running until it is done; the exit status."""
 
-    def start(trial: Trial, share: Share) -> TrialProcess:
-        words = ["train", *fixed, *trial.words]
+    def start(trial: Trial, share: Share) -> TrialProcess | TrialJob:
+        words = [*fixed, *trial.words]
         words.append(f"run_dir={QuotedString(str(trial.directory), Quote.single).with_quotes()}")
         if not any(word.startswith("debug=") for word in fixed):
             words.append("debug=true")
+        if jobs is not None:
+            return jobs.start(trial, words)
+        words.insert(0, "train")
         if config_dir is not None:
             words.append(f"--config-dir={config_dir}")
         bound = {**environment, **trial.environment, **share.environment(os.environ)}
@@ -93,16 +98,22 @@ def run_trials(
         parts = [f"[{trial.number}]", row.label, outcome.status, row.shown, f"{outcome.seconds:.0f} s", outcome.reason]
         print(" ".join(filter(None, parts)), flush=True)
 
-    gpus = visible_gpus(_count_gpus())
+    group = {"WANDB_RUN_GROUP": os.environ.get("WANDB_RUN_GROUP", directory.name)}
+    jobs = ClusterTrials(config, config_dir, group) if config.launcher.kind == "slurm" else None
+    gpus = [] if jobs else visible_gpus(_count_gpus())
     _, environment = python_command([])
+    environment |= group
     starter.load(_modules(config))
-    loop = Loop(work, Devices(config.sweep.parallel, gpus), devices, start, say, bool(config.fail_fast))
+    places = jobs.places if jobs else Devices(config.sweep.parallel or 1, gpus)
+    loop = Loop(work, places, devices, start, say, bool(config.fail_fast))
     loop.run()
     rows = work.rows()
     write_trials(directory, rows, work.best())
     print_table(rows)
     if loop.signal:
-        print(f"stopped; to go on, the same command with sweep_dir={directory}", flush=True)
+        left = [str(row.number) for row in rows if row.status == "submitted"]
+        jobs_left = f"; the jobs of {', '.join(left)} stay in the queue" if left else ""
+        print(f"stopped{jobs_left}; to go on, the same command with sweep_dir={directory}", flush=True)
         return INTERRUPTED if loop.signal == signal.SIGINT else PREEMPTED
     if any(row.status == "failed" for row in rows):
         return 1
@@ -125,6 +136,8 @@ def sweep_directory(config: DictConfig) -> Path:
 def _run_grid(own: Sequence[str], words: Sequence[str], config_dir: str | None, starter: Spawner) -> int:
     combinations = expand(words, create_loader(config_dir))
     config = _first_composed(own, combinations, config_dir)
+    if config.launcher.kind == "slurm":
+        check_cluster(config)
     directory = sweep_directory(config)
     common = set(combinations[0]).intersection(*combinations[1:]) if len(combinations) > 1 else set()
     fixed = [word for word in combinations[0] if word in common]

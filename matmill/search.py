@@ -11,6 +11,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from matmill.best import write_best
+from matmill.cluster_trials import check_cluster
 from matmill.compose import compose, create_loader
 from matmill.errors import ConfigError
 from matmill.loader import leaves
@@ -40,6 +41,8 @@ def run_search(own: Sequence[str], words: Sequence[str], config_dir: str | None,
     config, space, fixed = asked.config, asked.space, asked.fixed
     settings = config.sweep
     pruner = _pruner(config)
+    if config.launcher.kind == "slurm":
+        check_cluster(config)
     directory = sweep_directory(config)
     study = SharedStudy(
         directory, space, _sampler_maker(config), build(settings.pruner, list(config.allow_targets)),
@@ -133,8 +136,6 @@ def _pruner(config: DictConfig) -> dict[str, Any] | None:
     """
     node = OmegaConf.to_container(config.sweep.pruner, resolve=True)
     assert isinstance(node, dict)
-    if config.launcher.kind != "local":
-        raise ConfigError(f"launcher={config.launcher.kind}: a search runs its trials as processes of this machine")
     if node["_target_"] == "optuna.pruners.NopPruner":
         return None
     if len(config.sweep.objectives) > 1:

@@ -15,7 +15,7 @@ def spawner(cold: bool) -> Spawner:
     """What starts a sweep's trials.
 
     `cold`: each is a new interpreter. So it must be with GPUs, since a driver that a library initialises while it is
-    imported survives no fork; and where a trial only submits a job there is nothing to load.
+    imported survives no fork.
     """
     from matmill.workers import python_command
 

@@ -95,6 +95,4 @@ class Grid:
         status = read_status(directory)
         if status.get("status") in ("finished", "pruned"):
             return True
-        if (directory / "slurm" / "job.sh").is_file() and status.get("status") != "failed":
-            return True  # submitted: from here on the cluster looks after it
         return status.get("status") == "failed" and float(status.get("time", 0.0)) > self._born

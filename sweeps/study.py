@@ -61,7 +61,7 @@ class SharedStudy:
         self.url = storage or f"sqlite:///{directory.absolute() / 'study.db'}"
         self.claims = Claims(directory)
         self._make_sampler = make_sampler
-        self._set_aside: set[int] = set()
+        self._set_aside: dict[int, Status] = {}
         sampler = make_sampler(seed)
         if isinstance(sampler, GridSampler) and space.size is None:
             raise SweepError("sweep/sampler=grid: an interval has no list of points; use range(...) or name its values")
@@ -104,7 +104,7 @@ class SharedStudy:
             return self._begin(self.trials()[number], claim)
 
     def tell(self, trial: Trial, outcome: Outcome, values: Sequence[float] | None) -> None:
-        """Note how `trial` ended, and let it go; a preempted one stays open, but not for this sweeper."""
+        """Note how `trial` ended, and let it go; one that goes on later stays open, but not for this sweeper."""
         found = self.trials()[trial.number]
         self.note(found, "seconds", float(found.user_attrs.get("seconds", 0.0)) + outcome.seconds)
         states = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
@@ -113,7 +113,7 @@ class SharedStudy:
         if outcome.status in states:
             self.study.tell(trial.number, values, state=states[outcome.status])
         else:
-            self._set_aside.add(trial.number)
+            self._set_aside[trial.number] = outcome.status
         trial.claim.release()
 
     def note(self, trial: FrozenTrial, key: str, value: Any) -> None:
@@ -133,7 +133,7 @@ class SharedStudy:
             trials = self.trials()
             running = [trial.number for trial in trials if trial.state is TrialState.RUNNING]
             status_of: dict[int, Status] = {n: "interrupted" for n in running if self.claims.is_free(n)}
-        status_of |= {number: "preempted" for number in running if number in self._set_aside}
+        status_of |= {number: self._set_aside[number] for number in running if number in self._set_aside}
         rows = []
         for trial in trials:
             label = self.space.label(trial.params)

@@ -14,7 +14,7 @@ could say so, and its sweeper with it; it goes on too. `submitted`: a cluster's 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a trial's process ended; `reason` says why a failed one failed; `seconds` of this process."""
+    """How a trial's process or job ended; `reason` says why a failed one failed; `seconds` that it ran."""
 
     status: Status
     reason: str = ""
