@@ -17,6 +17,7 @@ from matmill.errors import ConfigError, one_line
 from matmill.launch import Launch
 from matmill.loader import leaves
 from matmill.overrides import expand, parse_overrides
+from matmill.redact import redact_word
 from matmill.schema import check
 from matmill.sweep_table import print_table
 from matmill.targets import resolve
@@ -79,7 +80,7 @@ def run_trials(
     def start(trial: Trial, share: Share) -> TrialProcess | TrialJob:
         words = [*fixed, *trial.words]
         words.append(f"run_dir={QuotedString(str(trial.directory), Quote.single).with_quotes()}")
-        if not any(word.startswith("debug=") for word in fixed):
+        if not any(word.startswith("debug=") for word in words):
             words.append("debug=true")
         if jobs is not None:
             return jobs.start(trial, words)
@@ -141,9 +142,12 @@ def _run_grid(own: Sequence[str], words: Sequence[str], config_dir: str | None, 
     directory = sweep_directory(config)
     common = set(combinations[0]).intersection(*combinations[1:]) if len(combinations) > 1 else set()
     fixed = [word for word in combinations[0] if word in common]
-    grid = Grid(directory, [[word for word in c if word not in common] for c in combinations], fixed)
+    grid = Grid(directory, [[word for word in c if word not in common] for c in combinations], fixed, redact_word)
     print(f"{len(combinations)} runs in {directory}", flush=True)
-    return run_trials(grid, config, directory, fixed, config_dir, count_workers(config.get("devices")), starter)
+    swept = [word.partition("=")[2] for words in combinations for word in words if word.startswith("devices=")]
+    asked = [int(count) if count.isdigit() else count for count in swept] or [config.get("devices")]
+    most = max(map(count_workers, asked))
+    return run_trials(grid, config, directory, fixed, config_dir, most, starter)
 
 
 def _first_composed(own: Sequence[str], combinations: Sequence[list[str]], config_dir: str | None) -> DictConfig:

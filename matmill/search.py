@@ -17,6 +17,7 @@ from matmill.errors import ConfigError
 from matmill.loader import leaves
 from matmill.multirun import run_trials, sweep_directory
 from matmill.overrides import parse_overrides
+from matmill.redact import redact_word
 from matmill.schema import check
 from matmill.targets import build, resolve
 from matmill.workers import count_workers
@@ -50,7 +51,7 @@ def run_search(own: Sequence[str], words: Sequence[str], config_dir: str | None,
         directions=[objective.direction for objective in settings.objectives],
         n_trials=settings.n_trials, seed=settings.seed, storage=settings.storage,
         name=settings.study_name or (str(directory) if settings.storage else "sweep"),
-        identity_words={"overrides": sorted(fixed)},
+        identity_words={"overrides": sorted(map(redact_word, fixed))},
     )  # fmt: skip
     search = Search(study, pruner)
     print(f"{settings.n_trials} trials in {directory}", flush=True)
@@ -94,6 +95,8 @@ def read_search(own: Sequence[str], words: Sequence[str], config_dir: str | None
 def _conclude(study: SharedStudy, fixed: Sequence[str], config_dir: str | None) -> None:
     """Say which are the best, and write them as experiments."""
     best = study.best()
+    for former in (study.directory / "experiment").glob("best_*.yaml"):  # of a Pareto set that may be another by now
+        former.unlink()
     if not best:
         print("no trial has finished: there is no best one", flush=True)
         return

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,6 +50,19 @@ class Claims:
     def is_free(self, name: object) -> bool:
         """Whether the lock called `name` is there and nobody holds it, as far as the file system can tell."""
         return is_free(self._folder / str(name))
+
+    def token(self) -> str:
+        """A text that no other sweep directory has, by which a study elsewhere knows this one. Call it `alone`."""
+        file = self._folder / "token"
+        if not file.exists():
+            temporary = file.with_name(".token.tmp")
+            temporary.write_text(uuid.uuid4().hex)
+            temporary.replace(file)
+        return file.read_text()
+
+    def has_token(self) -> bool:
+        """Whether `token` was ever asked for."""
+        return (self._folder / "token").exists()
 
     @contextmanager
     def alone(self) -> Iterator[None]:

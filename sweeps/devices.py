@@ -91,7 +91,7 @@ class Devices:
             return Share(chosen, threads=max(1, len(self.cores) // (self.parallel * count)), slot=slot)
         total = len(self.cores)
         first, last = slot * total // self.parallel, (slot + 1) * total // self.parallel
-        cores = self.cores[first:last] or (self.cores[slot % total],)
+        cores = self.cores[first:last] or (self.cores[first],)
         return Share(cores=cores, threads=max(1, len(cores) // count), slot=slot)
 
     def _free(self, count: int) -> Share | None:

@@ -8,11 +8,13 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from sweeps.devices import Share
-from sweeps.process import STOPPED
 from sweeps.trial import Outcome, Trial
 
 _POLL_S, _ASK_S = 0.1, 1.0
 """Between looks at running processes, and at work that others may leave."""
+
+_SAVE_S = 60.0
+"""How long trials may take to save when the sweeper fails."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
@@ -42,10 +44,6 @@ class Places(Protocol):
 
 class Running(Protocol):
     """A trial under way: a process of this machine, or a job of a cluster."""
-
-    @property
-    def code(self) -> int | None:
-        """The exit status of a process that has ended."""
 
     def ended(self) -> bool:
         """Whether it has ended."""
@@ -78,6 +76,7 @@ class Loop:
         self._running: list[tuple[Trial, Share, Running]] = []
         self._signals, self._stopping = 0, False
         self._ask_again = 0.0
+        self._waits = False
 
     def run(self) -> None:
         """Return when all trials that were started have ended. A second signal kills them.
@@ -94,17 +93,29 @@ class Loop:
                 self._collect()
                 self._fill()
         finally:
-            for trial, _, running in self._running:
-                running.kill()
-                trial.claim.release()
+            self._abandon()
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def _abandon(self) -> None:
+        """After an error of this process: give what still runs a while to save, then end it."""
+        for _, _, running in self._running:
+            running.let_go()
+        give_up = time.monotonic() + _SAVE_S
+        while time.monotonic() < give_up and not all(running.ended() for _, _, running in self._running):
+            time.sleep(_POLL_S)
+        for trial, _, running in self._running:
+            running.kill()
+            trial.claim.release()
 
     def _fill(self) -> None:
         """Start as many trials as there are devices for; when there was none, ask again in a while."""
         while not self._stopping and time.monotonic() >= self._ask_again:
             share = self.places.take(self.count)
             if share is None:
+                if not self._running and not self._waits:
+                    self._waits = True
+                    print("waiting: other sweeps hold all devices", flush=True)
                 return
             trial = self.work.claim()
             if trial is None:
@@ -123,8 +134,6 @@ class Loop:
             self._running.remove(entry)
             trial, share, running = entry
             outcome = running.outcome()
-            if self._stopping and running.code in STOPPED:
-                outcome = Outcome("preempted", seconds=outcome.seconds)
             self.places.give_back(share)
             self._ask_again = 0.0
             outcome = self.work.end(trial, outcome)

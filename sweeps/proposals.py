@@ -46,10 +46,16 @@ class Untried(BaseSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
+        again: Point | None = None
         for point in self._proposals(study, trial):
+            if any(point.get(name) != value for name, value in trial.params.items()):
+                continue  # a part was drawn already, by a sweeper that was killed over it
             if identity(point) not in self.tried:
                 return point
-        raise ValueError("every point of the space has been tried")
+            again = again or point
+        if again is None:
+            raise ValueError("every point of the space has been tried")
+        return again
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -82,9 +88,10 @@ class Untried(BaseSampler):
         drawn = sampler.sample_relative(study, trial, together)
 
         def value_of(axis: Axis) -> Any:
-            values = axis.values() if axis.distribution.single() else None
-            if values:
-                return values[0]
+            if axis.name in trial.params:
+                return trial.params[axis.name]
+            if axis.distribution.single():
+                return axis.ends()[0]
             if axis.name in drawn and together[axis.name] == axis.distribution:
                 return drawn[axis.name]
             return sampler.sample_independent(study, trial, axis.name, axis.distribution)

@@ -32,9 +32,6 @@ class TrialJob:
     a killed one finds a job that is on its way and submits none beside it.
     """
 
-    code = None
-    """A job has no exit status that a sweep could read."""
-
     def __init__(
         self, queue: Queue, trial: Trial, write: Callable[[], Path], environment: Mapping[str, str],
         timeout: float | None, say: Callable[[str], None],

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -36,15 +38,16 @@ class Axis:
         """The override for people: fractions in four digits."""
         return f"{self.name}={value:.4g}" if isinstance(value, float) else self.word(value)
 
-    def values(self) -> list[Any] | None:
+    def values(self) -> Sequence[Any] | None:
         """All values, in order; None where there is no finite list of them."""
         match self.distribution:
             case CategoricalDistribution(choices=choices):
                 return list(choices)
             case IntDistribution(low=low, high=high, step=step):
-                return list(range(low, high + 1, step))
+                return range(low, high + 1, step)
             case FloatDistribution(low=low, high=high, step=float(step)):
-                return [low + step * index for index in range(round((high - low) / step) + 1)]
+                # The last one in binary may be a hair above `high`, where Optuna ends.
+                return [min(low + step * index, high) for index in range(round((high - low) / step) + 1)]
         return None
 
     def ends(self) -> tuple[Any, Any]:
@@ -80,7 +83,7 @@ class Space:
         """Every axis' distribution by its name."""
         return {axis.name: axis.distribution for axis in self.axes}
 
-    @property
+    @cached_property
     def size(self) -> int | None:
         """The number of points; None where it is not finite."""
         total = 0
@@ -158,6 +161,8 @@ def axis_of(override: Override, present: Any) -> Axis:
     texts = list(override.sweep_string_iterator())
     plain = list(override.sweep_iterator())
     choices = {_choice(value, text): text for value, text in zip(plain, texts, strict=True)}
+    if len(choices) < len(set(texts)):
+        raise SweepError(f"{line}: some of its values are equal, as 1 and true are; name each once")
     if not choices:
         raise SweepError(f"{line}: no values to try")
     return Axis(name, CategoricalDistribution(tuple(choices)), choices)
@@ -181,7 +186,8 @@ def _stepped(line: str, values: list[Any], step: float, log: bool) -> BaseDistri
         raise SweepError(f"{line}: tag(log, ...) goes with interval(...) and with range(...) of step 1 above 0")
     if whole:
         return IntDistribution(values[0], values[-1], log=log, step=int(step))
-    return FloatDistribution(float(values[0]), values[0] + step * (len(values) - 1), step=float(step))
+    last = Decimal(str(values[0])) + Decimal(str(step)) * (len(values) - 1)  # as written, not a hair beside it
+    return FloatDistribution(float(values[0]), float(last), step=float(step))
 
 
 def _choice(value: Any, text: str) -> Any:

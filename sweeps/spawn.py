@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -59,7 +60,7 @@ class Cold:
 
     def start(self, order: Order) -> Process:
         """Start it; this process is its parent, as MATMILL_SWEEPER says."""
-        environment = {"MATMILL_SWEEPER": str(os.getpid()), **order.environment}
+        environment = {**order.environment, "MATMILL_SWEEPER": str(os.getpid())}
         with order.console.open("ab") as console:
             process = subprocess.Popen(
                 [*self.program, *order.words], stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT,
@@ -114,13 +115,21 @@ class Warm:
         self._server.wait()
 
     def code_of(self, pid: int, wait: bool) -> int | None:
-        """The exit status of a process, once it has ended; that of a killed one where the server was lost."""
+        """The exit status of a process, once it has ended; that of a killed one where the server, which had it, was
+        lost.
+        """
         while pid not in self._ended and not self._lost:
             message = self._receive(wait)
             if message is None:
                 return None
             self._ended[message["pid"]] = message["code"]
-        return self._ended.get(pid, -signal.SIGKILL)
+        if pid in self._ended:
+            return self._ended.pop(pid)  # the number may be another process' later
+        while _alive(pid):  # the server is lost, its processes see that and save
+            if not wait:
+                return None
+            time.sleep(0.1)
+        return -signal.SIGKILL
 
     def _order(self, order: Order) -> int | None:
         environment = {**order.environment, "MATMILL_SWEEPER": str(self._server.pid)}
@@ -133,6 +142,7 @@ class Warm:
             return None
         while (message := self._receive(wait=True)) is not None:
             if "started" in message:
+                self._ended.pop(int(message["started"]), None)
                 return int(message["started"])
             self._ended[message["pid"]] = message["code"]
         return None
@@ -149,6 +159,14 @@ class Warm:
             return None
         found: dict[str, Any] = json.loads(data)
         return found
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 class _Forked:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.claims import Claim, Claims
 from sweeps.errors import SweepError
+from sweeps.ownership import check_directory, check_same
 from sweeps.proposals import Untried, identity, seed_of
 from sweeps.samplers import GridSampler
 from sweeps.space import Space
@@ -71,7 +71,10 @@ class SharedStudy:
                 study_name=name, storage=self.storage, directions=list(directions), load_if_exists=True,
                 sampler=sampler, pruner=pruner,
             )  # fmt: skip
-            self._check_same({"axes": _described(space), "objectives": [*metrics, *directions], **identity_words})
+            check_directory(self.study, directory, self.claims)
+            axes = [f"{name}: {distribution}" for name, distribution in space.distributions().items()]
+            what = {"axes": axes, "objectives": [*metrics, *directions], **identity_words}
+            check_same(self.study, directory, what)
 
     @property
     def name(self) -> str:
@@ -96,6 +99,8 @@ class SharedStudy:
                     claim.release()  # it ended a moment ago
             if len(trials) >= self.n_trials or self._exhausted(trials):
                 return None
+            if (taken := self.directory / str(len(trials))).exists():
+                raise SweepError(f"{taken}: is of another sweep than the study; choose another sweep_dir")
             study_id = self.storage.get_study_id_from_name(self.name)
             number = self.storage.get_trial(self.storage.create_new_trial(study_id)).number
             claim = self.claims.take(number)
@@ -163,24 +168,3 @@ class SharedStudy:
     def _exhausted(self, trials: Sequence[FrozenTrial]) -> bool:
         size = self.space.size
         return size is not None and len({identity(trial.params) for trial in trials}) >= size
-
-    def _check_same(self, what: Mapping[str, Any]) -> None:
-        before = self.study.user_attrs.get("matmill")
-        if before is None:
-            self.study.set_user_attr("matmill", json.loads(json.dumps(what)))
-            return
-        for key, value in json.loads(json.dumps(what)).items():
-            if before.get(key) != value:
-                old, new = (_in_words(x) for x in (before.get(key), value))
-                raise SweepError(
-                    f"sweep_dir={self.directory} was started with {key} {old}, now {new}: "
-                    "give the former or choose another sweep_dir"
-                )
-
-
-def _described(space: Space) -> list[str]:
-    return [f"{name}: {distribution}" for name, distribution in space.distributions().items()]
-
-
-def _in_words(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) and value else str(value or "nothing")

@@ -214,3 +214,35 @@ def test_a_missing_driver_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(SweepError, match=r"needs the package psycopg, .* pip install 'matmill\[postgresql\]'"):
         open_study(tmp_path, ["x=1,2"], storage="postgresql://me@localhost:1/x")
+
+
+def test_a_part_that_was_drawn_stays_when_the_rest_is(tmp_path: Path) -> None:
+    """A kill after the first axis: the trial gets the rest of its point, on a grid and at random."""
+    for sampler in ("grid", "random"):
+        folder = tmp_path / sampler
+        folder.mkdir()
+        study = open_study(folder, ["x=1,2", "y=1,2"], sampler)
+        study.storage.create_new_trial(study.storage.get_study_id_from_name(study.name))
+        begun = optuna.Trial(study.study, study.trials()[0]._trial_id)
+        begun.storage.set_trial_param(begun._trial_id, "x", 1.0, study.space.axes[0].distribution)
+        drain(open_study(folder, ["x=1,2", "y=1,2"], sampler))
+        points = [identity(trial.params) for trial in study.trials()]
+        assert study.trials()[0].params["x"] == 2
+        assert len(points) == len(set(points)) == 4
+
+
+def test_a_study_and_its_directory_belong_together(tmp_path: Path) -> None:
+    """A directory whose trials the study does not know, another directory's study, somebody else's study: refused."""
+    url = f"sqlite:///{tmp_path}/shared.db"
+    for name in ("one", "two", "three"):
+        (tmp_path / name).mkdir()
+    study = open_study(tmp_path / "one", ["x=1,2,3"], storage=url)
+    (tmp_path / "one" / "0").mkdir()
+    with pytest.raises(SweepError, match="one/0: is of another sweep"):
+        study.claim()
+    assert study.trials() == []
+    with pytest.raises(SweepError, match="study matmill is of another sweep_dir than"):
+        open_study(tmp_path / "two", ["x=1,2,3"], storage=url)
+    optuna.create_study(study_name="own", storage=url).ask({"q": optuna.distributions.IntDistribution(1, 2)})
+    with pytest.raises(SweepError, match="study own is of another sweep_dir than"):
+        open_study(tmp_path / "three", ["x=1,2,3"], storage=url, name="own")
