@@ -11,9 +11,6 @@ from matmill import cli, multirun
 from matmill.workers import python_command
 from sweeps.spawn import Cold
 
-# One after another: sweeps of one user share the machine's devices out among themselves.
-pytestmark = pytest.mark.xdist_group("devices")
-
 STUB = """#!{python}
 import json, os, pathlib, sys, time
 words = dict(word.split("=", 1) for word in sys.argv[4:] if "=" in word)

@@ -15,8 +15,7 @@ import pytest
 from tests.matmill.command import TINY, change
 from tests.postgresql import postgresql
 
-# One after another: sweeps of one user share the machine's devices out among themselves.
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("devices")]
+pytestmark = pytest.mark.slow
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 OPTUNA = ["hydra/sweeper=optuna", "sweep_dir=sweep", "logger=csv", "run_name=searched"]
