@@ -47,9 +47,10 @@ class Claims:
                 raise
         return Claim(descriptor)
 
-    def is_free(self, name: object) -> bool:
-        """Whether the lock called `name` is there and nobody holds it, as far as the file system can tell."""
-        return is_free(self._folder / str(name))
+    def abandoned(self, number: int) -> bool:
+        """Whether trial `number` was begun and has nobody any more: no sweeper, and no process in its directory."""
+        lock = self._folder.parent / str(number) / ".lock"
+        return is_held(self._folder / str(number)) is False and not is_held(lock)
 
     def token(self) -> str:
         """A text that no other sweep directory has, by which a study elsewhere knows this one. Call it `alone`."""
@@ -79,15 +80,17 @@ class Claims:
             os.close(descriptor)
 
 
-def is_free(file: Path) -> bool:
-    """Whether `file` is a lock that no process holds, as a kill -9 leaves it.
+def is_held(file: Path) -> bool | None:
+    """Whether a process holds the lock `file`, which a kill -9 sets free.
 
-    False where nothing is known: there is no such file, it may not be read, or its file system has no locks. It is held
-    for a moment; who wants it in that moment must ask again.
+    None where that is not known: there is no such file, it may not be read, or its file system has no locks. A free
+    lock is taken for a moment; who wants it in that moment must ask again.
     """
     try:
         with file.open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
     except OSError:
-        return False
-    return True
+        return None
+    return False

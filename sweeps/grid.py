@@ -86,7 +86,7 @@ class Grid:
             status, summary = read_status(directory), read_summary(directory)
             outcome = self._outcomes.get(number)
             said: Status = outcome.status if outcome else status.get("status", "waiting")
-            if said == "running" and self.claims.is_free(number):
+            if said == "running" and self.claims.abandoned(number):
                 said = "interrupted"
             reason = outcome.reason if outcome else str(status.get("error", ""))
             seconds = outcome.seconds if outcome else float(summary.get("wall_seconds") or 0.0)

@@ -137,7 +137,7 @@ class SharedStudy:
         with self.claims.alone():  # between a trial's creation and its claim nobody may look at its lock
             trials = self.trials()
             running = [trial.number for trial in trials if trial.state is TrialState.RUNNING]
-            status_of: dict[int, Status] = {n: "interrupted" for n in running if self.claims.is_free(n)}
+            status_of: dict[int, Status] = {n: "interrupted" for n in running if self.claims.abandoned(n)}
         status_of |= {number: self._set_aside[number] for number in running if number in self._set_aside}
         rows = []
         for trial in trials:

@@ -1,9 +1,14 @@
 """The list of a grid and how its runs stand."""
 
+import errno
+import fcntl
 import json
+import os
 from pathlib import Path
 
-from sweeps.claims import is_free
+import pytest
+
+from sweeps.claims import is_held
 from sweeps.grid import Grid
 
 
@@ -23,6 +28,28 @@ def test_a_run_whose_processes_were_killed_is_interrupted(tmp_path: Path) -> Non
     assert again.number == 0
 
 
-def test_what_has_no_lock_is_not_free(tmp_path: Path) -> None:
-    """Of a directory that was copied without it nothing is known."""
-    assert not is_free(tmp_path / "nothing")
+def test_a_run_that_outlives_its_sweeper_is_running(tmp_path: Path) -> None:
+    """A cluster's job, say, holds the lock of its own directory."""
+    grid = Grid(tmp_path, [["seed=1"]], [])
+    trial = grid.claim()
+    assert trial is not None
+    trial.directory.mkdir()
+    (trial.directory / "status.json").write_text(json.dumps({"status": "running", "step": 3, "time": 0.0}))
+    with (trial.directory / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        trial.claim.release()
+        assert [row.status for row in grid.rows()] == ["running"]
+    assert [row.status for row in grid.rows()] == ["interrupted"]
+
+
+def test_what_has_no_lock_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory that was copied without it, and a file system that has none."""
+    assert is_held(tmp_path / "nothing") is None
+    (tmp_path / "lock").touch()
+    assert is_held(tmp_path / "lock") is False
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    assert is_held(tmp_path / "lock") is None
