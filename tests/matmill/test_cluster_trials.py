@@ -134,7 +134,7 @@ def test_fail_fast_cancels_the_others(slurm: FakeSlurm) -> None:
         (["devices=auto", "launcher.gpus_per_node=0"], "devices=auto: with launcher=slurm say"),
         (["launcher.time=banana"], "launcher.time: must be minutes, hours:minutes:seconds or days-"),
         (["hydra/sweeper=optuna", "sweep/pruner=asha", "trainer.validate_every_steps=5",
-          "launcher.options=[--export=NONE]"], "--export=NONE: keeps from the jobs where to report"),
+          "launcher.options=['--export=NONE']"], "--export=NONE: keeps from the jobs where to report"),
         (["launcher.nods=2"], "launcher.nods: unknown key"),
     ],
 )  # fmt: skip
