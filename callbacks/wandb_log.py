@@ -30,6 +30,7 @@ class Wandb(WandbLogger):
         `group`: of runs that belong together; None: what WANDB_RUN_GROUP says, by which a sweep tells trials its name.
         """
         offline = mode == "offline" or (mode == "auto" and not _logged_in())
+        self._config_file = Path(save_dir) / "config.yaml"
         super().__init__(
             save_dir=save_dir,
             project=project,
@@ -44,10 +45,10 @@ class Wandb(WandbLogger):
     @rank_zero_experiment
     def experiment(self) -> Any:
         """The wandb run."""
-        file, is_new = Path(self._save_dir) / "config.yaml", self._experiment is None
+        is_new = self._experiment is None
         run = super().experiment
-        if is_new and file.is_file():
-            run.config.update(OmegaConf.to_container(OmegaConf.load(file)), allow_val_change=True)
+        if is_new and self._config_file.is_file():
+            run.config.update(OmegaConf.to_container(OmegaConf.load(self._config_file)), allow_val_change=True)
         return run
 
 

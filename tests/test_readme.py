@@ -62,7 +62,7 @@ def test_other_commands_compose(command):
 
 
 def test_the_sweep_of_wandb_composes():
-    """sweep.yaml as `wandb agent` reads it: its command, with a value for each parameter, is a valid training command."""
+    """sweep.yaml as `wandb agent` reads it: its command, with a value for each parameter, composes."""
     wandb_sweeps = pytest.importorskip("wandb.sdk.launch.sweeps.utils")
     [block] = [block for block in blocks("yaml") if "args_no_hyphens" in block]
     sweep = yaml.safe_load(block)
