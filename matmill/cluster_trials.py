@@ -66,7 +66,7 @@ def check_cluster(config: DictConfig) -> None:
         raise ConfigError(f"launcher=slurm: there is no {', '.join(missing)} here; -m runs where jobs are submitted")
     if config.sweep.kind == "optuna" and config.sweep.pruner._target_ != "optuna.pruners.NopPruner":
         options = [*config.launcher.options, f"--export={os.environ.get('SBATCH_EXPORT', 'ALL')}"]
-        for option in (str(option) for option in options if str(option).startswith("--export")):
+        for option in (str(option) for option in options if str(option).startswith("--export=")):
             if not {"ALL", "MATMILL_TRIAL"} & set(option.replace("=", ",").split(",")):
                 raise ConfigError(f"{option}: keeps from the jobs where to report for sweep/pruner; add MATMILL_TRIAL")
 

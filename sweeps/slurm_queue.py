@@ -48,6 +48,7 @@ class Queue:
         self._jobs: dict[str, Job] = {}
         self._looked = self._looked_well = float("-inf")
         self._refused, self._ask_again = "", float("-inf")
+        self._outage = ""
         self._ours: dict[str, float] = {}
         self._seen: set[str] = set()
 
@@ -90,9 +91,11 @@ class Queue:
 
     def look(self, number: str) -> Job | None:
         """A job of ours as the last look at the queue has it; None when it is gone."""
-        if time.monotonic() - self._looked > _POLL_S and (problem := self._look()) and problem != self._refused:
-            self._refused = problem
-            self._say(f"{problem}; waiting")
+        if time.monotonic() - self._looked > _POLL_S:
+            problem = self._look()
+            if problem and not self._outage:
+                self._say(f"{problem}; waiting")
+            self._outage = problem
         job = self._jobs.get(number)
         if job is not None:
             self._seen.add(number)

@@ -2,16 +2,17 @@
 
 import csv
 import json
-import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from matmill import cli
 from sweeps import slurm_queue
+from sweeps.claims import Claims
 from tests.sweeps.fake_slurm import FakeSlurm
 
 FINISHES = """
@@ -96,17 +97,33 @@ def test_a_search_tells_its_jobs_where_to_report(slurm: FakeSlurm, tmp_path: Pat
     assert Path("sweep/experiment/best.yaml").is_file()
 
 
+def start_and_kill(*words: str, when: Callable[[], bool]) -> None:
+    """A sweeper of its own, killed at a moment."""
+    command = [sys.executable, "-m", "matmill", "train", "-m", "launcher=slurm", "sweep_dir=sweep", *words]
+    sweeper = subprocess.Popen(command)
+    while not when():
+        assert sweeper.poll() is None
+        time.sleep(0.02)
+    sweeper.kill()
+    sweeper.wait()
+
+
+def test_killed_while_it_submits_it_submits_once(slurm: FakeSlurm) -> None:
+    """sbatch goes on without the sweeper, and until it is through nobody else takes the trial."""
+    slurm.say("delay", "3")
+    start_and_kill("seed=1,2", when=(slurm.folder / "asked").exists)
+    assert slurm.submitted == 0
+    assert Claims(Path("sweep")).take(0) is None
+    assert sweep("seed=1,2") == 0
+    assert [row["status"] for row in trials()] == ["finished"] * 2
+    assert slurm.submitted == 2
+
+
 def test_a_trial_that_failed_while_no_sweeper_watched_counts(slurm: FakeSlurm) -> None:
     """A search counts failures: the same command brings it in and does not submit it again."""
     words = ["hydra/sweeper=optuna", "seed=1,2,3", "sweep.n_trials=1"]
     slurm.say("on_submit", 'echo "RUNNING|0:01|$script" > "$fake/jobs/$number"')
-    command = [sys.executable, "-m", "matmill", "train", "-m", "launcher=slurm", "sweep_dir=sweep", *words]
-    sweeper = subprocess.Popen(command, env=os.environ)
-    while slurm.submitted == 0:
-        assert sweeper.poll() is None
-        time.sleep(0.1)
-    sweeper.kill()
-    sweeper.wait()
+    start_and_kill(*words, when=lambda: slurm.submitted == 1)
     Path("sweep/0/status.json").write_text(json.dumps({"status": "failed", "error": "ValueError: odd"}))
     slurm.put(1, "FAILED")
     assert sweep(*words) == 1
@@ -134,7 +151,7 @@ def test_fail_fast_cancels_the_others(slurm: FakeSlurm) -> None:
         (["devices=auto", "launcher.gpus_per_node=0"], "devices=auto: with launcher=slurm say"),
         (["launcher.time=banana"], "launcher.time: must be minutes, hours:minutes:seconds or days-"),
         (["hydra/sweeper=optuna", "sweep/pruner=asha", "trainer.validate_every_steps=5",
-          "launcher.options=[--export=NONE]"], "--export=NONE: keeps from the jobs where to report"),
+          "launcher.options=['--export=NONE']"], "--export=NONE: keeps from the jobs where to report"),
         (["launcher.nods=2"], "launcher.nods: unknown key"),
     ],
 )  # fmt: skip

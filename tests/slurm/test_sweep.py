@@ -14,14 +14,15 @@ from tests.slurm.matmill import SLURM, run, start
 
 pytestmark = pytest.mark.slurm
 
-TRAINED = [word for word in TINY if not word.startswith(("trainer.max_steps", "data.micro_batch_size"))]
+_CHOSEN = ("trainer.max_steps", "trainer.log_every_steps", "data.micro_batch_size")
+TRAINED = [word for word in TINY if not word.startswith(_CHOSEN)]
 WORDS = [
     "train",
     "-m",
     *change(TRAINED, "data=text", "data.path=texts", "cache_dir=cache", "logger=csv", "data.micro_batch_size=1"),
     *SLURM,
 ]
-SEARCH = [*WORDS, "hydra/sweeper=optuna", "sweep_dir=sweep", "trainer.validate_every_steps=2"]
+SEARCH = [*WORDS, "hydra/sweeper=optuna", "sweep_dir=sweep"]
 
 
 def threshold(loss: float) -> list[str]:
@@ -49,7 +50,8 @@ def test_a_search_prunes_and_finds_the_best(cluster: Cluster, folder: Path) -> N
     experiment, and a finished sweep submits nothing.
     """
     words = [*SEARCH, "optimizer.lr=3e-3,1e-7,1e-8,1e-9", "sweep/sampler=grid", "sweep.n_trials=4", "sweep.parallel=2",
-             *threshold(5.4), "+sweep.pruner.n_warmup_steps=10", "trainer.max_steps=40"]  # fmt: skip
+             *threshold(5.4), "+sweep.pruner.n_warmup_steps=10", "trainer.max_steps=40",
+             "trainer.validate_every_steps=2"]  # fmt: skip
     status, out = run(cluster, folder, *words)
     assert status == 0, out
     rows = trials(folder)
@@ -67,7 +69,7 @@ def test_a_search_prunes_and_finds_the_best(cluster: Cluster, folder: Path) -> N
 def test_a_killed_sweeper_submits_nothing_twice(cluster: Cluster, folder: Path) -> None:
     """kill -9 while jobs run: they go on, the same command finds them, and every trial has had one job."""
     words = [*SEARCH, "seed=range(1,4)", "optimizer.lr=interval(1e-4,1e-2)", "sweep.n_trials=4", "sweep.parallel=3",
-             "trainer.max_steps=100"]  # fmt: skip
+             "trainer.max_steps=1000", "trainer.validate_every_steps=1000"]  # fmt: skip
     sweeper = start(cluster, folder, *words)
     wait_until(lambda: len(list(folder.glob("sweep/*/metrics.csv"))) == 2, "two running trials")
     sweeper.kill()
@@ -86,30 +88,33 @@ def test_a_signal_leaves_the_jobs_and_a_requeue_is_no_end(cluster: Cluster, fold
     """Told to stop, the sweeper goes and its jobs stay; one that is sent back to the queue meanwhile is waited for, and
     goes on from its checkpoint. The grid keeps to the same rules as the search.
     """
-    words = [*WORDS, "sweep_dir=sweep", "seed=1,2", "trainer.max_steps=150"]
+    words = [*WORDS, "sweep_dir=sweep", "seed=1,2", "trainer.max_steps=2000"]
     sweeper = start(cluster, folder, *words)
     wait_until(lambda: len(list(folder.glob("sweep/*/metrics.csv"))) == 2, "two running trials")
+    jobs = [(folder / "sweep" / number / "slurm" / "job_id").read_text().strip() for number in "01"]
+    cluster.run("scancel", "--signal=USR1", *jobs)
     sweeper.send_signal(signal.SIGTERM)
-    out, _ = sweeper.communicate(timeout=30)
+    out, _ = sweeper.communicate(timeout=60)
     assert sweeper.returncode == 75, out
     assert "the jobs of 0, 1 stay in the queue" in out
-    jobs = re.findall(r"job (\d+) submitted", out)
-    cluster.run("scancel", "--signal=USR1", jobs[0])
     sweeper = start(cluster, folder, *words)
-    wait_until(lambda: cluster.job(jobs[0])["JobState"] == "PENDING", "the requeue")
-    cluster.run("scontrol", "update", f"JobId={jobs[0]}", "StartTime=now")  # SLURM waits two minutes
-    out, _ = sweeper.communicate(timeout=300)
+    for number in jobs:
+        wait_until(lambda number=number: cluster.job(number)["JobState"] == "PENDING", "the requeue")
+        cluster.run("scontrol", "update", f"JobId={number}", "StartTime=now")  # SLURM waits two minutes
+    out, _ = sweeper.communicate(timeout=500)
     assert sweeper.returncode == 0, out
     assert [row["status"] for row in trials(folder)] == ["finished"] * 2
     assert "submitted" not in out
-    assert f"job {jobs[0]} goes on" in out
-    assert "continues after step" in (folder / "sweep" / "0" / "slurm" / f"{jobs[0]}.out").read_text()
+    assert all(f"job {number} goes on" in out for number in jobs)
+    for number, job in zip("01", jobs, strict=True):
+        assert "continues after step" in (folder / "sweep" / number / "slurm" / f"{job}.out").read_text()
 
 
 def test_pruned_ranks_on_two_machines_end_together(cluster: Cluster, folder: Path) -> None:
     """One trial over two nodes: both processes leave at the evaluation at which the first is told to, with status 0."""
     words = [*SEARCH, "optimizer.lr=3e-3,1e-9", "sweep/sampler=grid", "sweep.n_trials=2", "launcher.nodes=2",
-             "strategy=ddp", "trainer.max_steps=100", *threshold(0.0)]  # fmt: skip
+             "strategy=ddp", "trainer.max_steps=100", "trainer.validate_every_steps=2",
+             *threshold(0.0)]  # fmt: skip
     status, out = run(cluster, folder, *words)
     assert status == 0, out
     assert [row["status"] for row in trials(folder)] == ["pruned"] * 2

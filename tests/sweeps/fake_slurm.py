@@ -4,6 +4,8 @@ from pathlib import Path
 
 _COMMANDS = {
     "sbatch": """
+touch "$fake/asked"
+[ -s "$fake/delay" ] && sleep "$(cat "$fake/delay")"
 if [ -s "$fake/refusal" ]; then cat "$fake/refusal" >&2; exit 1; fi
 number=$(($(ls "$fake/jobs" | wc -l) + 1))
 for script; do :; done
@@ -57,7 +59,7 @@ class FakeSlurm:
 
     def say(self, what: str, text: str) -> None:
         """`refusal` of sbatch, `outage` of squeue, `account` of sacct; an empty text ends it. `on_submit`: shell that
-        runs at each submission and knows $number, $script and $run, the run's directory.
+        runs at each submission and knows $number, $script and $run, the run's directory; `delay`: seconds before it.
         """
         (self.folder / what).write_text(text)
 
