@@ -14,11 +14,12 @@ from matmill.best import write_best
 from matmill.compose import compose, create_loader
 from matmill.errors import ConfigError
 from matmill.loader import leaves
-from matmill.multirun import run_trials, sweep_directory
+from matmill.multirun import report_sweep, run_trials, sweep_directory
 from matmill.overrides import parse_overrides
 from matmill.schema import check
 from matmill.targets import build, resolve
 from matmill.workers import count_workers
+from sweeps.description import write_description
 from sweeps.results import write_trials
 from sweeps.search import Search
 from sweeps.space import Space, build_space
@@ -29,8 +30,8 @@ from sweeps.study import SharedStudy
 def run_search(own: Sequence[str], words: Sequence[str], config_dir: str | None) -> int:
     """Run the study in `sweep_dir` to `sweep.n_trials` trials; the exit status, as `matmill.multirun.run_all` has it.
 
-    `own` are the overrides of the sweep itself, `words` those of its trials. Leaves trials.csv and, of the best,
-    experiment/best.yaml.
+    `own` are the overrides of the sweep itself, `words` those of its trials. Leaves trials.csv, report.html
+    and, of the best, experiment/best.yaml.
 
     Raises:
         ConfigError: a setting is wrong, the space cannot be searched, or the directory holds another sweep.
@@ -49,10 +50,14 @@ def run_search(own: Sequence[str], words: Sequence[str], config_dir: str | None)
         name=settings.study_name or (str(directory) if settings.storage else "sweep"),
         identity_words={"overrides": sorted(fixed)},
     )  # fmt: skip
+    write_description(
+        directory, space, study.metrics, [objective.direction for objective in settings.objectives], settings.n_trials
+    )
     search = Search(study, pruner)
     print(f"{settings.n_trials} trials in {directory}", flush=True)
     status = run_trials(search, config, directory, fixed, config_dir, asked.devices)
     _conclude(study, fixed, config_dir)
+    report_sweep(directory)
     return status
 
 
