@@ -105,6 +105,7 @@ def draw(sweep: Sweep, importances: list[Importance]) -> list[Figure]:
             "text": [text.share(share) for share in shares],
             "textposition": "auto",
             "textangle": 0,
+            "insidetextfont": {"color": "var(--panel)"},
             "customdata": [label(name) for name in importance.shares],
             "marker": {"color": "var(--blue)"},
             "hovertemplate": "%{customdata}: %{x:.1%}<extra></extra>",
@@ -120,7 +121,8 @@ def draw(sweep: Sweep, importances: list[Importance]) -> list[Figure]:
         said = ", ".join(f"{name} {text.share(share)}" for name, share in importance.shares.items())
         height = bars_height(len(shares))
         caption = f"{importance.method}."
-        figures.append(Figure(f"importance-{index}", title, said, [trace], layout, caption, height, keys=False))
+        wide = len(importances) % 2 == 1
+        figures.append(Figure(f"importance-{index}", title, said, [trace], layout, caption, height, False, wide))
     return figures
 
 

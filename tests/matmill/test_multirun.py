@@ -62,6 +62,8 @@ def test_it_goes_on_after_a_failure(stub: Path, capsys: pytest.CaptureFixture[st
     assert json.loads((failed / "status.json").read_text())["status"] == "failed"
     assert not (stub / "sweep" / "0" / "error.log").exists()
     assert "running" in (stub / "sweep" / "2" / "console.log").read_text()
+    assert f"report: {stub / 'sweep' / 'report.html'}" in out
+    assert "2 finished, 1 failed" in (stub / "sweep" / "report.html").read_text(encoding="utf-8")
     table = (stub / "sweep" / "trials.csv").read_text().splitlines()
     assert table[0] == "number,status,val_loss,seed,seconds,reason,best"
     assert table[2].startswith("1,failed,,2,")
