@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,10 @@ class Trial:
 
 @dataclass
 class Sweep:
-    """A sweep's directory. planned: trials wanted in all, None where that is not known. searched: by Optuna."""
+    """A sweep's directory, which does not change once read.
+
+    planned: trials wanted in all, None where that is not known. searched: by Optuna.
+    """
 
     path: Path
     objectives: tuple[Objective, ...]
@@ -94,12 +98,12 @@ class Sweep:
     planned: int | None = None
     searched: bool = True
 
-    @property
+    @cached_property
     def finished(self) -> list[Trial]:
         """The trials that finished with a value for each objective: those that can be compared."""
         return [trial for trial in self.trials if trial.state == "finished" and None not in trial.values]
 
-    @property
+    @cached_property
     def best(self) -> list[Trial]:
         """The best finished trial; of several objectives the Pareto set, the best in the first objective first."""
         ranked = sorted(self.finished, key=lambda trial: (self._ranks(trial), trial.number))

@@ -9,7 +9,7 @@ from report import text
 from report.curves import POINTS_OF_A_PAGE
 from report.figure import Figure, finite, thin
 from report.sweep import Sweep, Trial
-from report.sweep_marks import COLOURS, EDGE, SYMBOLS, describe, points, scatter, shades
+from report.sweep_marks import COLOURS, EDGE, MANY, SYMBOLS, points, scatter, shades
 from report.sweep_values import value_axis
 from report.values import Points
 
@@ -32,8 +32,9 @@ def _history(sweep: Sweep, at: int) -> Figure | None:
         return None
     axis = value_axis(objective, known)
     numbers, values = _best_so_far(sweep, at)
-    traces = [_steps(numbers, [axis.place(value) for value in values], sweep)] if numbers else []
-    traces += scatter(sweep, lambda trial: trial.number, lambda trial: axis.place(trial.values[at]))
+    steps = [_steps(numbers, [axis.place(value) for value in values], sweep)] if numbers else []
+    marks = scatter(sweep, lambda trial: trial.number, lambda trial: axis.place(trial.values[at]))
+    traces = [*steps, *marks] if len(sweep.trials) < MANY else [*marks, *steps]  # many points would hide the line
     layout = {
         "hovermode": "closest",
         "xaxis": {"title": {"text": "trial"}, "tickformat": "d", **_whole_ticks(len(sweep.trials))},
@@ -117,9 +118,11 @@ def _lines(name: str, colour: str, drawn: Sequence[tuple[Trial, Points]], sweep:
     for trial, curve in drawn:
         trace["x"] += [*(step for step, _ in curve), None]
         trace["y"] += [*(value for _, value in curve), None]
-        trace["customdata"] += [describe(trial, sweep)] * (len(curve) + 1)
+        trace["customdata"] += [f"trial {trial.number}, {trial.state}"] * (len(curve) + 1)
+    trace["hovertemplate"] = "%{customdata}<br>step %{x}: %{y:.5~g}<extra></extra>"
     dash = {"dash": "dot"} if name in ("pruned", "failed") else {}
-    return trace | {"mode": "lines+markers", "line": {"color": colour, "width": 1.5, **dash}, "marker": {"size": 4}}
+    width = 1.5 if len(sweep.trials) < MANY else 1
+    return trace | {"mode": "lines+markers", "line": {"color": colour, "width": width, **dash}, "marker": {"size": 4}}
 
 
 def _whole_ticks(count: int) -> dict[str, Any]:

@@ -25,6 +25,9 @@ SYMBOLS = {
 
 SHADES = 5
 
+MANY = 60
+"""Trials from which on points and lines are smaller, so that they leave something to be seen."""
+
 EDGE = {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}
 """A second y axis, on which what has no value stands at the lower edge."""
 
@@ -48,7 +51,8 @@ def scatter(sweep: Sweep, x: Place, y: Place) -> list[dict[str, Any]]:
             trace |= {"y": [0.03] * len(here), "yaxis": "y2", "cliponaxis": False}
         trace["marker"] |= {"symbol": SYMBOLS[state], "opacity": 1}
         if state == "finished":
-            trace["marker"]["size"] = [12 if trial.number in best else 8 for trial in here]
+            size = trace["marker"]["size"]
+            trace["marker"]["size"] = [size + 4 if trial.number in best else size for trial in here]
             trace["marker"]["line"] = {
                 "color": "var(--ink)", "width": [2 if trial.number in best else 0 for trial in here]
             }  # fmt: skip
@@ -67,7 +71,7 @@ def points(
         "x": list(xs),
         "y": list(ys),
         "customdata": [describe(trial, sweep) for trial in trials],
-        "marker": {"color": colour, "size": 8},
+        "marker": {"color": colour, "size": 8 if len(sweep.trials) < MANY else 6},
         "hovertemplate": "%{customdata}<extra></extra>",
     }
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from report.figure import Figure, label
 from report.sweep import Sweep, Trial
-from report.sweep_marks import COLOURS, describe, shades
+from report.sweep_marks import COLOURS, MANY, describe, shades
 from report.sweep_scale import Scale, of_axis, of_values
 
 ROW, MARGIN = 74, 16
@@ -72,8 +72,8 @@ def _lines(
         "x": xs,
         "y": ys,
         "customdata": texts,
-        "line": {"color": colour, "width": 2 if dash == "solid" else 1, "dash": dash},
-        "marker": {"color": colour, "size": 5},
+        "line": {"color": colour, "width": 2 if dash == "solid" and len(sweep.trials) < MANY else 1, "dash": dash},
+        "marker": {"color": colour, "size": 5 if len(sweep.trials) < MANY else 3},
         "hovertemplate": "%{customdata}<extra></extra>",
     }
 
