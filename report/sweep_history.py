@@ -89,7 +89,8 @@ def _curves(sweep: Sweep, at: int) -> Figure | None:
     most = max(POINTS_OF_A_PAGE // len(sweep.trials), FEWEST_POINTS)
     groups = [(name, colour, trials) for name, colour, trials in reversed(shades(sweep, at))]
     groups = [(state, COLOURS[state], sweep.of(state)) for state in ("pruned", "failed", "running")] + groups
-    axis = value_axis(sweep.objectives[at], [value for curve in curves.values() for _, value in curve])
+    values = [value for curve in curves.values() for _, value in curve]
+    axis = value_axis(sweep.objectives[at], values)
     traces: list[dict[str, Any]] = []
     for name, colour, trials in groups:
         drawn = [(trial, thin(curves[trial.number], most)) for trial in trials if curves[trial.number]]
@@ -109,7 +110,8 @@ def _curves(sweep: Sweep, at: int) -> Figure | None:
         "yaxis": axis.layout(),
     }
     said = f"{metric} over the steps of {sum(map(bool, curves.values()))} trials"
-    return Figure(f"curves-{at}", f"Course of {metric}", said, traces, layout, height=320)
+    caption = axis.caption(values, "Values outside {1} to {2} are cut off; a double click shows all.")
+    return Figure(f"curves-{at}", f"Course of {metric}", said, traces, layout, caption, height=320)
 
 
 def _lines(name: str, colour: str, drawn: Sequence[tuple[Trial, Points]], sweep: Sweep) -> dict[str, Any]:

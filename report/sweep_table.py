@@ -31,7 +31,7 @@ def listing(sweep: Sweep, beside: Path) -> str:
     rows = []
     for trial in sweep.trials:
         state = f"{trial.state}, {_rank(sweep)}" if trial.number in best else trial.state
-        cells = [Cell(str(trial.number), trial.number, link(trial.run, beside) if trial.run else None), Cell(state)]
+        cells = [Cell(str(trial.number), href=link(trial.run, beside) if trial.run else None), Cell(state)]
         cells += [_number(value) for value in trial.values]
         cells += [_setting(trial.parameters.get(axis.name)) for axis in sweep.axes]
         cells += [_number(trial.figures.get(name)) for name in others]

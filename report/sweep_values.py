@@ -32,17 +32,11 @@ class ValueAxis:
         """Where `value` is drawn."""
         return None if value is None else min(max(value, self.scale.low), self.scale.high)
 
-    def beyond(self, values: Sequence[float | None]) -> int:
-        """How many values are not drawn where they are."""
-        return sum(value is not None and self.place(value) != value for value in values)
-
-    def caption(self, values: Sequence[float | None]) -> str:
-        """What is to be said of values that are not drawn where they are."""
-        count = self.beyond(values)
-        if not count:
-            return ""
-        low, high = (self.scale.said(end) for end in (self.scale.low, self.scale.high))
-        return f"{count} {'trial' if count == 1 else 'trials'} outside {low} to {high} stand at the edge."
+    def caption(self, values: Sequence[float | None], what: str = "{} outside {} to {} stand at the edge.") -> str:
+        """`what` of how many values that are not drawn where they are, and of the scale's ends; nothing of none."""
+        count = sum(value is not None and self.place(value) != value for value in values)
+        ends = (self.scale.said(end) for end in (self.scale.low, self.scale.high))
+        return what.format(f"{count} {'trial' if count == 1 else 'trials'}", *ends) if count else ""
 
     def layout(self) -> dict[str, Any]:
         """The axis for plotly."""
@@ -65,7 +59,7 @@ def value_axis(objective: Objective, values: Sequence[float | None]) -> ValueAxi
     """The axis for these values, one of them known at least."""
     known = [value for value in values if value is not None]
     if len(known) >= _LEAST:
-        first, _, third = quantiles(map(objective.rank, known), n=4)
+        first, _, third = quantiles(map(objective.rank, known), n=4, method="inclusive")
         kept = [value for value in known if objective.rank(value) <= third + _FENCE * (third - first)]
         known = kept or known
     return ValueAxis(of_values(objective.metric, known))

@@ -140,3 +140,13 @@ def test_costs_are_summed_by_state_and_what_was_saved_is_estimated(sweep):
     listed = sweep_cost.listing(list(costs.values()))
     assert "energy" in listed
     assert ">cost<" not in listed
+
+
+def test_curves_that_leave_the_figure_are_said(tmp_path):
+    """The course of a trial at 900 is cut off among courses of 2 to 7, and the caption says so."""
+    rows = [row(number, loss=2.0 + number / 10) for number in range(6)]
+    sweep = read_sweep(make_sweep(tmp_path / "s", [*rows, row(6, loss=900.0)]))
+    figure = sweep_history.draw(sweep)[1]
+    assert "are cut off" in figure.caption
+    assert figure.layout["yaxis"]["range"][1] < 100
+    assert "cut off" not in sweep_history.draw(read_sweep(make_sweep(tmp_path / "few", rows)))[1].caption
