@@ -59,7 +59,7 @@ def test_a_grid_is_its_list_and_its_directories(tmp_path):
 
 
 def test_a_search_that_has_left_no_sweep_json_is_read_from_its_study(tmp_path):
-    """Opened for reading only: the file stays as it is, also where nothing may be written."""
+    """Its last word is its user attribute, its distributions; the file stays as it is."""
     study = optuna.create_study(storage=f"sqlite:///{tmp_path}/study.db", study_name="sweep", direction="maximize")
     study.set_user_attr("matmill", {"axes": [], "objectives": ["val_top1", "maximize"]})
     trial = study.ask()
