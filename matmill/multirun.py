@@ -89,6 +89,7 @@ def run_trials(
             words.append(f"--config-dir={config_dir}")
         bound = {**environment, **trial.environment, **share.environment(os.environ)}
         locks = (trial.claim.descriptor, *share.locks)
+        write_trials(directory, work.rows())  # who looks while it runs sees what it was set to
         order = Order(words, bound, trial.directory / "console.log", share.cores, locks)
         return TrialProcess(starter, order, config.sweep.timeout)
 
@@ -147,7 +148,17 @@ def _run_grid(own: Sequence[str], words: Sequence[str], config_dir: str | None, 
     swept = [word.partition("=")[2] for words in combinations for word in words if word.startswith("devices=")]
     asked = [int(count) if count.isdigit() else count for count in swept] or [config.get("devices")]
     most = max(map(count_workers, asked))
-    return run_trials(grid, config, directory, fixed, config_dir, most, starter)
+    status = run_trials(grid, config, directory, fixed, config_dir, most, starter)
+    report_sweep(directory)
+    return status
+
+
+def report_sweep(directory: Path) -> None:
+    """Write the sweep's page and say where it is; nothing where no run has ended."""
+    from matmill.report import write_sweep_report
+
+    if page := write_sweep_report(directory):
+        print(f"report: {page}", flush=True)
 
 
 def _first_composed(own: Sequence[str], combinations: Sequence[list[str]], config_dir: str | None) -> DictConfig:

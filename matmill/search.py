@@ -15,12 +15,13 @@ from matmill.cluster_trials import check_cluster
 from matmill.compose import compose, create_loader
 from matmill.errors import ConfigError
 from matmill.loader import leaves
-from matmill.multirun import run_trials, sweep_directory
+from matmill.multirun import report_sweep, run_trials, sweep_directory
 from matmill.overrides import parse_overrides
 from matmill.redact import redact_word
 from matmill.schema import check
 from matmill.targets import build, resolve
 from matmill.workers import count_workers
+from sweeps.description import write_description
 from sweeps.search import Search
 from sweeps.space import Space, build_space
 from sweeps.spawn import Spawner
@@ -32,7 +33,7 @@ def run_search(own: Sequence[str], words: Sequence[str], config_dir: str | None,
     """Run the study in `sweep_dir` to `sweep.n_trials` trials; the exit status, as `matmill.multirun.run_all` has it.
 
     `own` are the overrides of the sweep itself, `words` those of its trials; `starter` starts their processes. Leaves
-    trials.csv and, of the best, experiment/best.yaml.
+    trials.csv, report.html and, of the best, experiment/best.yaml.
 
     Raises:
         ConfigError: a setting is wrong, the space cannot be searched, or the directory holds another sweep.
@@ -53,10 +54,14 @@ def run_search(own: Sequence[str], words: Sequence[str], config_dir: str | None,
         name=settings.study_name or (str(directory) if settings.storage else "sweep"),
         identity_words={"overrides": sorted(map(redact_word, fixed))},
     )  # fmt: skip
+    write_description(
+        directory, space, study.metrics, [objective.direction for objective in settings.objectives], settings.n_trials
+    )
     search = Search(study, pruner)
     print(f"{settings.n_trials} trials in {directory}", flush=True)
     status = run_trials(search, config, directory, fixed, config_dir, asked.devices, starter)
     _conclude(study, fixed, config_dir)
+    report_sweep(directory)
     return status
 
 

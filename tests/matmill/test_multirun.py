@@ -16,6 +16,7 @@ import json, os, pathlib, sys, time
 words = dict(word.split("=", 1) for word in sys.argv[4:] if "=" in word)
 folder = pathlib.Path(words["run_dir"].strip("'"))
 print("running", words, "threads", os.environ.get("OMP_NUM_THREADS"), sorted(os.sched_getaffinity(0)))
+print("listed", (folder.parent / "trials.csv").exists())
 seed = words["seed"]
 if seed == "2" and not (folder.parent / "lucky").exists():
     sys.exit("matmill train: seed 2 is unlucky")
@@ -65,6 +66,9 @@ def test_it_goes_on_after_a_failure(stub: Path, capsys: pytest.CaptureFixture[st
     assert json.loads((failed / "status.json").read_text())["status"] == "failed"
     assert not (stub / "sweep" / "0" / "error.log").exists()
     assert "running" in (stub / "sweep" / "2" / "console.log").read_text()
+    assert "listed True" in (stub / "sweep" / "0" / "console.log").read_text()  # a report can be made while it runs
+    assert f"report: {stub / 'sweep' / 'report.html'}" in out
+    assert "2 finished, 1 failed" in (stub / "sweep" / "report.html").read_text(encoding="utf-8")
     table = (stub / "sweep" / "trials.csv").read_text().splitlines()
     assert table[0] == "number,status,val_loss,seed,seconds,reason,best"
     assert table[2].startswith("1,failed,,2,")

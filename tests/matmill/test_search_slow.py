@@ -225,6 +225,8 @@ def test_pruning_over_two_processes_ends_both(folder: Path) -> None:
         assert json.loads((run / "summary.json").read_text())["world_size"] == 2
         assert "were ended" not in (run / "console.log").read_text()
     assert not processes_in(folder)
+    assert out.endswith(f"report: {folder / 'sweep' / 'report.html'}\n")
+    assert "1 finished, 2 pruned" in (folder / "sweep" / "report.html").read_text(encoding="utf-8")
 
 
 def test_secrets_of_the_storage_stay_out_of_the_trials(folder: Path) -> None:
