@@ -59,6 +59,7 @@ def _silent() -> Iterator[None]:
 class ExecuTorchRuntime(TokenizerFile):
     """ExecuTorch's runtime; programs take one image, or tokens of one sequence, at a time."""
 
+    name = "ExecuTorch"
     packages = ("torch", "executorch", "tokenizers")
     trusted_only = False
     recomputes = False

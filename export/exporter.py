@@ -17,10 +17,12 @@ class Runtime(Protocol):
     It is made and used in a fresh process. One of a language model is also a `TextRuntime`.
 
     Attributes:
+        name: what its users call it.
         packages: distributions whose versions go into export.json.
         trusted_only: loading may run code that the file holds.
     """
 
+    name: ClassVar[str]
     packages: ClassVar[tuple[str, ...]]
     trusted_only: ClassVar[bool]
 

@@ -10,7 +10,7 @@ from export.exporter import Exporter, Task, Written
 from export.layers import layers
 from export.quantized_directory import WEIGHTS
 from export.source import Source
-from export.verify import make_runtime
+from export.runtimes import make_runtime
 
 SIZES = {"d_model": 128, "d_ff": 256, "n_layers": 2}
 """The smallest transformer that groups of 128 fit into."""
