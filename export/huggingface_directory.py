@@ -10,11 +10,13 @@ from lightning_modules.transformer.network import Transformer
 
 SNIPPET = """
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
 
+disable_progress_bar()
 tokenizer = AutoTokenizer.from_pretrained(".")
 model = AutoModelForCausalLM.from_pretrained(".", dtype="auto")
 inputs = tokenizer("In the beginning", return_tensors="pt")
-outputs = model.generate(**inputs, max_new_tokens=20, do_sample=False)
+outputs = model.generate(**inputs, max_new_tokens=10, do_sample=False)
 print(tokenizer.decode(outputs[0], skip_special_tokens=True))
 """
 """How every such directory is loaded and run."""

@@ -29,7 +29,7 @@ def named_layers(network: nn.Module, names: Iterable[str]) -> frozenset[str]:
 def _nearest(name: str, network: nn.Module) -> str:
     """The layers or parts that `name` is most like; where none is, the parts that the network is made of."""
     parts = {path.rsplit(".", depth)[0] for path in layers(network) for depth in range(path.count(".") + 1)}
-    alike = difflib.get_close_matches(name, sorted(parts), n=3, cutoff=0.75)
+    alike = difflib.get_close_matches(name, sorted(parts), n=2, cutoff=0.75)
     if alike:
         return f"; did you mean {' or '.join(alike)}?"
     return f"; it has {', '.join(dict.fromkeys(path.partition('.')[0] for path in layers(network)))}"

@@ -139,5 +139,6 @@ def _by_reason(reasons: dict[str, str]) -> str:
     for path, reason in reasons.items():
         paths.setdefault(reason, []).append(path)
     return "; ".join(
-        f"{', '.join(some) if len(some) <= NAMED else f'{len(some)} layers'} ({reason})" for reason, some in paths.items()
+        f"{', '.join(some) if len(some) <= NAMED else f'{len(some)} layers'} ({reason})"
+        for reason, some in paths.items()
     )

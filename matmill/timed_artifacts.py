@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from export.runtimes import failure
-
 from matmill.artifact import Artifact
 
 

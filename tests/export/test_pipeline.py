@@ -50,7 +50,11 @@ def test_a_good_export_is_complete(tmp_path: Path, source: Source) -> None:
         (ToyExporter(wrong=0.5, max_kl=9), 0.05, "more than max_loss_increase=0.05"),
         (ToyExporter(wrong=float("nan"), max_kl=9), None, "another model than was written"),
         (ToyExporter(runtime="DyingRuntime"), 0.05, "the toy's program died of SIGILL"),
-        (ToyExporter(runtime="RefusingRuntime"), 0.05, "the toy's program cannot load or run the model: OSError: unknown pre-tokenizer"),
+        (
+            ToyExporter(runtime="RefusingRuntime"),
+            0.05,
+            "the toy's program cannot load or run the model: OSError: unknown pre-tokenizer",
+        ),
         (ToyExporter(runtime="WaveringRuntime", alone=True), None, "another model than was written"),
         (ToyExporter(quantizes=True), None, "no layer was quantized; all are left in floating point: no kernel"),
     ],
