@@ -9,6 +9,9 @@ from lightning_modules.transformer.huggingface import config_json
 from lightning_modules.transformer.network import Transformer
 
 SNIPPET = """
+import logging
+
+logging.getLogger("torch.utils._pytree").setLevel("ERROR")  # else it remarks on how torchao registers classes
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from export.source import Source
 
 
+NO_FINE_TUNING = "has no quantization that could be trained with"
+"""Why an export is refused, or left out of all, where `qat_steps` are asked for."""
+
+
 def run(config: DictConfig) -> int:
     """Export what `config` says and print a table; 1 if any export failed.
 
@@ -45,6 +49,8 @@ def run(config: DictConfig) -> int:
             raise ConfigError(f"export={name}: {reason}")
         if config.skip and not exporter.quantizes:
             raise ConfigError(f"skip: export={name} quantizes nothing that could be skipped; export it without")
+        if config.qat_steps and exporter.quantization_aware() is None:
+            raise ConfigError(f"qat_steps: export={name} {NO_FINE_TUNING}")
     quiet_exporters()
     source = load_source(config.run, config.checkpoint, config.score_samples, config.text)
     for name, exporter in exporters.items():
@@ -55,7 +61,7 @@ def run(config: DictConfig) -> int:
     except ValueError as error:
         raise ConfigError(str(error)) from error
     if config.choice == "all":
-        exporters |= _all(source)
+        exporters |= _all(source, config)
     sources = {name: _fine_tuned(name, exporter, source, config) for name, exporter in exporters.items()}
     target = exports_directory(config, source)
     done = {name: export_one(name, exporters[name], sources[name], target, config) for name in exporters}
@@ -72,12 +78,14 @@ def quiet_exporters() -> None:
     logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
 
 
-def _all(source: Source) -> dict[str, Exporter]:
+def _all(source: Source, config: DictConfig) -> dict[str, Exporter]:
     """Every shipped export of such a network that can be made here; it is said why others cannot."""
     from matmill.export_choice import shipped
 
     found = {name: exporter for name, exporter in shipped().items() if exporter.supports(source)}
     reasons = {name: exporter.unavailable() for name, exporter in found.items()}
+    if config.qat_steps:
+        reasons |= {name: NO_FINE_TUNING for name in found if found[name].quantization_aware() is None}
     for name, reason in reasons.items():
         if reason is not None:
             say(f"{name}: left out: {reason}")
@@ -116,8 +124,6 @@ def _fine_tuned(name: str, exporter: Exporter, source: Source, config: DictConfi
     from matmill.qat import fine_tune
 
     quantization = exporter.quantization_aware()
-    if quantization is None:
-        raise ConfigError(f"qat_steps: there is no fine-tuning with the quantization of export={name}")
     say(f"{name}: fine-tuning with quantization, {config.qat_steps} steps")
     trained = held_out.load(config.run, config.checkpoint, ten_crop=False)
     skip = named_layers(source.network, config.skip)

@@ -138,7 +138,5 @@ def _by_reason(reasons: dict[str, str]) -> str:
     paths: dict[str, list[str]] = {}
     for path, reason in reasons.items():
         paths.setdefault(reason, []).append(path)
-    return "; ".join(
-        f"{', '.join(some) if len(some) <= NAMED else f'{len(some)} layers'} ({reason})"
-        for reason, some in paths.items()
-    )
+    named = {reason: ", ".join(some) if len(some) <= NAMED else f"{len(some)} layers" for reason, some in paths.items()}
+    return "; ".join(f"{some} ({reason})" for reason, some in named.items())

@@ -53,7 +53,7 @@ def test_a_good_export_is_complete(tmp_path: Path, source: Source) -> None:
         (
             ToyExporter(runtime="RefusingRuntime"),
             0.05,
-            "the toy's program cannot load or run the model: OSError: unknown pre-tokenizer",
+            "program cannot load or run the model: OSError: unknown pre-tokenizer",
         ),
         (ToyExporter(runtime="WaveringRuntime", alone=True), None, "another model than was written"),
         (ToyExporter(quantizes=True), None, "no layer was quantized; all are left in floating point: no kernel"),
