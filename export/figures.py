@@ -11,6 +11,7 @@ from export.exporter import Exporter, Written
 from export.fresh_process import Request, Verified, verify
 from export.nasty_texts import NASTY_TEXTS
 from export.network_runtime import NetworkRuntime
+from export.runtimes import runtime_name
 from export.score import Score, batch_size, distance, kept_samples, score
 from export.source import Samples, Source
 from lightning_modules.transformer.network import Transformer
@@ -75,6 +76,7 @@ def figures_of(source: Source, exporter: Exporter, written: Written, artifact: P
         "calibration_samples": exporter.samples_for(source),
         "qat_steps": source.qat_steps,
         "runtime": exporter.runtime,
+        "runtime_name": runtime_name(exporter.runtime),
         "load_seconds": verified.load_seconds,
         "versions": verified.versions,
         "threads": torch.get_num_threads(),

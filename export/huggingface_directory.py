@@ -9,12 +9,17 @@ from lightning_modules.transformer.huggingface import config_json
 from lightning_modules.transformer.network import Transformer
 
 SNIPPET = """
-from transformers import AutoModelForCausalLM, AutoTokenizer
+import logging
 
+logging.getLogger("torch.utils._pytree").setLevel("ERROR")  # else it remarks on how torchao registers classes
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
+
+disable_progress_bar()
 tokenizer = AutoTokenizer.from_pretrained(".")
 model = AutoModelForCausalLM.from_pretrained(".", dtype="auto")
 inputs = tokenizer("In the beginning", return_tensors="pt")
-outputs = model.generate(**inputs, max_new_tokens=20, do_sample=False)
+outputs = model.generate(**inputs, max_new_tokens=10, do_sample=False)
 print(tokenizer.decode(outputs[0], skip_special_tokens=True))
 """
 """How every such directory is loaded and run."""

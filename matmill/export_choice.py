@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from matmill.compose import CONF_DIR
-from matmill.errors import ConfigError, describe, one_line
+from matmill.errors import describe, one_line
+from matmill.source import load_source
 from matmill.targets import build
 
 if TYPE_CHECKING:
@@ -47,16 +48,11 @@ def choose(config: DictConfig) -> int:
     """Try the candidates, keep the best of those within the limits, and show all; 1 if none is.
 
     Raises:
-        ConfigError: no target is given, or the run cannot be read.
+        ConfigError: the run cannot be read.
     """
     from export.publish import publish, staging
     from matmill.export import exports_directory, quiet_exporters
-    from matmill.source import load_source
 
-    if config.target is None:
-        raise ConfigError("export=auto: say what for: target=server_gpu, laptop, phone or browser")
-    if config.export or config.qat_steps:
-        raise ConfigError("export=auto: tries its own list; give neither other exports nor qat_steps")
     quiet_exporters()
     source = load_source(config.run, config.checkpoint, config.score_samples, config.text)
     target = exports_directory(config, source)
@@ -149,13 +145,16 @@ def _show(rows: list[dict[str, Any]], best: dict[str, Any] | None, config: DictC
             cells = [
                 f"{figures['bytes']:,}",
                 f"{figures['loss_after']:.4f}",
-                f"{figures['loss_increase']:+.2%}",
+                f"{figures['loss_increase']:+z.2%}",
                 f"{rate:,.0f}",
             ]
         mark = " *" if row["name"] in on_frontier else ""
         table.add_row(f"{row['name']}{mark}", *cells, verdict)
     console = Console()
     console.print(table)
+    scored = next((row["figures"]["scored_samples"] for row in rows if row["figures"]), None)
+    if scored is not None:
+        console.print(f"losses over {scored:,} held-out samples", highlight=False)
     console.print("* on the frontier: none tried is both smaller and nearer to the network", highlight=False)
     target.mkdir(parents=True, exist_ok=True)
     (target / "auto.json").write_text(json.dumps(known(rows), indent=2) + "\n", encoding="utf-8")

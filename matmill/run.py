@@ -132,18 +132,39 @@ def load_config(path: Path) -> DictConfig:
     Raises:
         ConfigError: `path` is no run directory.
     """
-    file = path / "config.yaml"
-    if not file.is_file():
-        raise ConfigError(f"run={path}: not a run directory (it has no config.yaml)")
-    config = OmegaConf.load(file)
+    config = OmegaConf.load(_config_file(path))
     assert isinstance(config, DictConfig)
     return config
+
+
+def _config_file(path: Path) -> Path:
+    file = path / "config.yaml"
+    if not file.is_file():
+        problem = "not a run directory (it has no config.yaml)" if path.exists() else "not there"
+        raise ConfigError(f"run={path}: {problem}")
+    return file
+
+
+def find_checkpoint(path: Path, checkpoint: str) -> Path:
+    """The checkpoint of the run at `path` that is `best` (falls back to the newest), `latest`, or has that name.
+
+    Raises:
+        ConfigError: `path` is no run, or has no such checkpoint.
+    """
+    _config_file(path)
+    folder = CheckpointFolder(path / "checkpoints")
+    named = {"best": folder.best() or folder.latest(), "latest": folder.latest()}
+    found = named[checkpoint] if checkpoint in named else folder.path / checkpoint
+    if found is None or not (found / "meta.pt").is_file():
+        names = ", ".join(p.name for p in folder.all()) or "none yet"
+        raise ConfigError(f"run={path}: no checkpoint {checkpoint!r} (there: {names})")
+    return found
 
 
 def load_run(path: str | Path, checkpoint: str = "best") -> tuple[DictConfig, Any]:
     """A trained run for use: its config and its module on the CPU, in evaluation mode, weights loaded.
 
-    `checkpoint` is `best` (falls back to the newest), `latest`, or the name of one such as `step-00000100`.
+    `checkpoint`: see `find_checkpoint`.
 
     Raises:
         ConfigError: `path` is no run, or has no such checkpoint.
@@ -154,13 +175,7 @@ def load_run(path: str | Path, checkpoint: str = "best") -> tuple[DictConfig, An
     from strategies.checkpoint import load_model
 
     path = Path(path)
-    config = load_config(path)
-    folder = CheckpointFolder(path / "checkpoints")
-    named = {"best": folder.best() or folder.latest(), "latest": folder.latest()}
-    found = named[checkpoint] if checkpoint in named else folder.path / checkpoint
-    if found is None or not (found / "meta.pt").is_file():
-        names = ", ".join(p.name for p in folder.all()) or "none yet"
-        raise ConfigError(f"run={path}: no checkpoint {checkpoint!r} (there: {names})")
+    config, found = load_config(path), find_checkpoint(path, checkpoint)
     _verify(found)
     module = build(config.model, list(config.allow_targets), optimizer=None)
     with torch.device("meta"):

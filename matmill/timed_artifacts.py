@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
+from export.runtimes import failure
 from matmill.artifact import Artifact
-from matmill.errors import ConfigError
 
 
 class Worker:
@@ -42,13 +42,13 @@ class Worker:
     def _answer(self) -> dict[str, Any]:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        if line:
-            found: dict[str, Any] = json.loads(line)
+        found: dict[str, Any] = json.loads(line) if line else {}
+        if found and "raised" not in found:
             return found
         code = self.process.wait()
         self._log.seek(0)
-        words = self._log.read().strip().rpartition("\n")[2]
-        raise ConfigError(f"artifact={self.artifact.path}: its runtime ended with status {code}: {words}")
+        words = found.get("raised") or self._log.read().strip().rpartition("\n")[2]
+        raise self.artifact.error(failure(self.artifact.runtime, code, words))
 
 
 @contextmanager
