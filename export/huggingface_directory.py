@@ -43,21 +43,28 @@ def write_tokenizer(source: Source, directory: Path) -> None:
     Raises:
         FileNotFoundError: the run has no tokenizer.
     """
+    network = source.network
+    assert isinstance(network, Transformer)
     file = source.data_directory / "tokenizer.json"
     if not file.is_file():
         raise FileNotFoundError(f"{file}: not there; a language model is of no use without its tokenizer")
     (directory / "tokenizer.json").write_bytes(file.read_bytes())
     own = source.data_directory / "tokenizer_config.json"
     if own.is_file():
-        (directory / own.name).write_bytes(own.read_bytes())
+        settings = json.loads(own.read_text(encoding="utf-8"))
+        longest, context = settings.get("model_max_length"), network.max_sequence_length
+        if not isinstance(longest, int) or longest > context:  # many say 1e30 for "unknown"
+            settings["model_max_length"] = context
+        write_json(directory / own.name, settings)
         return
     separator = source.data.get("separator")
+    end = source.data.get("end", separator)
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": separator,
-        "eos_token": separator,
-        "pad_token": separator,
-        "model_max_length": source.network.max_sequence_length,
+        "eos_token": end,
+        "pad_token": end,
+        "model_max_length": network.max_sequence_length,
         "clean_up_tokenization_spaces": False,
         # As in training: the characters of a special token in a text are just characters.
         "split_special_tokens": True,

@@ -80,10 +80,11 @@ def run(config: DictConfig) -> int:
     except ValueError as error:
         raise ConfigError(str(error)) from error
     if config.choice == "all":
-        exporters |= _all(source)
-    sources = {name: _fine_tuned(name, exporter, source, config) for name, exporter in exporters.items()}
+        exporters = _all(source) | exporters
+    if config.qat_steps:
+        _check_fine_tuning(exporters, config)
     target = exports_directory(config, source)
-    done = {name: export_one(name, exporters[name], sources[name], target, config) for name in exporters}
+    done = {name: export_one(name, exporter, source, target, config) for name, exporter in exporters.items()}
     show(done, target)
     return int(any(isinstance(result, str) for result in done.values()))
 
@@ -122,29 +123,36 @@ def export_one(name: str, exporter: Exporter, source: Source, target: Path, conf
     from export.exporter import ExportError
     from export.pipeline import export
 
-    say(f"{name}: writing, reloading and scoring")
+    # Of many, those that quantize nothing have nothing to skip; one that was asked for by name is told so.
+    skip = () if config.choice == "all" and not exporter.quantizes else config.skip
     try:
-        return export(source, name, exporter, target / name, config.max_loss_increase, config.skip)
+        if config.qat_steps:
+            source = _fine_tuned(name, exporter, source, config)
+        say(f"{name}: writing, reloading and scoring")
+        return export(source, name, exporter, target / name, config.max_loss_increase, skip)
     except Exception as error:  # whatever a format's library raises; the other exports are still made
         if config.debug:
             raise
         return one_line(error) if isinstance(error, ExportError) else describe(error)
 
 
+def _check_fine_tuning(exporters: dict[str, Exporter], config: DictConfig) -> None:
+    for name, exporter in exporters.items():
+        if exporter.quantization_aware() is None:
+            raise ConfigError(f"qat_steps: there is no fine-tuning with the quantization of export={name}")
+    if not (Path(config.run) / "config.yaml").is_file():
+        raise ConfigError("qat_steps: only a run of matmill's can be trained on; its data belongs to it")
+
+
 def _fine_tuned(name: str, exporter: Exporter, source: Source, config: DictConfig) -> Source:
-    """The source with weights that were trained on for `qat_steps` under the export's quantization, if it is asked."""
-    if not config.qat_steps:
-        return source
+    """The source with weights that were trained on for `qat_steps` under the export's quantization."""
     from export.layers import named_layers
     from matmill import held_out
     from matmill.export_source import standard
     from matmill.qat import fine_tune
 
     quantization = exporter.quantization_aware()
-    if quantization is None:
-        raise ConfigError(f"qat_steps: there is no fine-tuning with the quantization of export={name}")
-    if not (Path(config.run) / "config.yaml").is_file():
-        raise ConfigError("qat_steps: only a run of matmill's can be trained on; its data belongs to it")
+    assert quantization is not None  # checked before the first was made
     say(f"{name}: fine-tuning with quantization, {config.qat_steps} steps")
     trained = held_out.load(config.run, config.checkpoint, ten_crop=False)
     skip = named_layers(source.network, config.skip)

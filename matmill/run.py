@@ -14,9 +14,7 @@ from callbacks.checkpoints import CheckpointFolder
 from matmill.claim import Claim
 from matmill.errors import ConfigError
 from matmill.redact import redact
-
-_FREE = {"micro_batch_size", "eval_micro_batch_size", "num_workers", "cache_dir", "weights"}
-"""Keys of `model` and `data` that may differ when a run continues: they change how it is computed, not what."""
+from matmill.run_identity import differences
 
 _current: "RunDirectory | None" = None
 
@@ -62,13 +60,11 @@ class RunDirectory:
         file = self.path / "config.yaml"
         if not file.is_file():
             return
-        before, now = OmegaConf.load(file), redact(config)
-        for key in ("seed", "data", "model"):
-            for name, old, new in _differences(key, OmegaConf.select(before, key), OmegaConf.select(now, key)):
-                raise ConfigError(
-                    f"run_dir={self.path} was started with {name}={old}, now it is {new}: "
-                    "continue with the former value or choose another run_dir"
-                )
+        for name, old, new in differences(OmegaConf.load(file), redact(config)):
+            raise ConfigError(
+                f"run_dir={self.path} was started with {name}={old}, now it is {new}: "
+                "continue with the former value or choose another run_dir"
+            )
 
     def resume_from(self, resume: str) -> Path | None:
         """The checkpoint that `resume` names: `auto`, `never`, or the path of a checkpoint or a run directory.
@@ -179,11 +175,3 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.write_text(json.dumps(content, indent=2) + "\n")
     os.replace(temporary, path)
-
-
-def _differences(key: str, before: Any, now: Any) -> list[tuple[str, Any, Any]]:
-    """(full key, former value, present value) of every leaf that differs."""
-    if isinstance(before, DictConfig) and isinstance(now, DictConfig):
-        names = [str(name) for name in {**before, **now} if name not in _FREE]
-        return [row for name in names for row in _differences(f"{key}.{name}", before.get(name), now.get(name))]
-    return [] if before == now else [(key, before, now)]

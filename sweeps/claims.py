@@ -46,6 +46,10 @@ class Claims:
                 raise
         return Claim(descriptor)
 
+    def is_free(self, name: object) -> bool:
+        """Whether the lock called `name` is there and nobody holds it, as far as the file system can tell."""
+        return is_free(self._folder / str(name))
+
     @contextmanager
     def alone(self) -> Iterator[None]:
         """What runs inside runs in one sweeper at a time."""
@@ -59,3 +63,17 @@ class Claims:
             yield
         finally:
             os.close(descriptor)
+
+
+def is_free(file: Path) -> bool:
+    """Whether `file` is a lock that no process holds, as a kill -9 leaves it.
+
+    False where nothing is known: there is no such file, it may not be read, or its file system has no locks. It is held
+    for a moment; who wants it in that moment must ask again.
+    """
+    try:
+        with file.open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

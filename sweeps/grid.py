@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sweeps.claims import Claims
+from sweeps.errors import SweepError
 from sweeps.process import read_status, read_summary
 from sweeps.trial import Outcome, Row, Status, Trial
 
@@ -25,7 +26,7 @@ class Grid:
         """`combinations`: the overrides in which they differ; `fixed`: those of all.
 
         Raises:
-            ValueError: the directory holds another list.
+            SweepError: the directory holds another list.
         """
         self.directory, self.combinations = directory, combinations
         self.claims = Claims(directory)
@@ -39,7 +40,7 @@ class Grid:
                 temporary.write_text(json.dumps(listed, indent=1) + "\n")
                 os.replace(temporary, file)
             elif json.loads(file.read_text()) != listed:
-                raise ValueError(
+                raise SweepError(
                     f"sweep_dir={directory}: holds another sweep (its list is in grid.json); choose another sweep_dir"
                 )
 
@@ -75,6 +76,8 @@ class Grid:
             status, summary = read_status(directory), read_summary(directory)
             outcome = self._outcomes.get(number)
             said: Status = outcome.status if outcome else status.get("status", "waiting")
+            if said == "running" and self.claims.is_free(number):
+                said = "interrupted"
             reason = outcome.reason if outcome else str(status.get("error", ""))
             seconds = outcome.seconds if outcome else float(summary.get("wall_seconds") or 0.0)
             figures = {name: summary[name] for name in FIGURES if isinstance(summary.get(name), float)}
@@ -82,12 +85,14 @@ class Grid:
             rows.append(Row(number, parameters, " ".join(words), said, reason, seconds, figures))
         return rows
 
+    def best(self) -> list[int]:
+        """None: a grid has no objective."""
+        return []
+
     def _ended(self, number: int) -> bool:
         """Whether its directory says finished; or failed, in another sweeper since this one began."""
         directory = self.directory / str(number)
         status = read_status(directory)
         if status.get("status") in ("finished", "pruned"):
             return True
-        if (directory / "slurm" / "job.sh").is_file() and status.get("status") != "failed":
-            return True  # submitted: from here on the cluster looks after it
         return status.get("status") == "failed" and float(status.get("time", 0.0)) > self._born

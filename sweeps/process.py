@@ -52,6 +52,8 @@ class TrialProcess:
         """SIGTERM: it saves and leaves."""
         self._process.terminate()
 
+    let_go = ask_to_leave  # nothing of it may outlive its sweeper
+
     def kill(self) -> None:
         """End it and all that it has started, at once."""
         if self._process.poll() is None:
@@ -74,37 +76,20 @@ class TrialProcess:
         if code == 0:
             if status.get("status") == "pruned":
                 return Outcome("pruned", seconds=seconds)
-            submitted = (self.directory / "slurm").is_dir() and not (self.directory / "summary.json").exists()
-            return Outcome("submitted" if submitted else "finished", seconds=seconds)
+            return Outcome("finished", seconds=seconds)
         if code < 0:
             return self._failed(f"killed by {signal.Signals(-code).name}", seconds, code)
         said = str(status.get("error", "")) if status.get("status") == "failed" and self._wrote("status.json") else ""
-        return self._failed(self._reason(said or self._last_line(), code), seconds, code)
+        reason = reason_of(said or self._last_line()) or f"exit status {code} without a word"
+        return self._failed(reason, seconds, code)
 
     def _failed(self, reason: str, seconds: float, code: int = 1) -> Outcome:
-        """Leave ``error.log`` and ``status.json`` where it died before it could write its own."""
-        error, text = self.directory / "error.log", self._printed()
-        if not error.exists():
-            error.write_text(f"{text.strip() or reason}\n", encoding="utf-8")
-        status = read_status(self.directory)
-        if status.get("status") != "failed" and code not in STOPPED:
-            row = {"step": 0, **status, "status": "failed", "error": reason, "time": time.time()}
-            (self.directory / "status.json").write_text(json.dumps(row) + "\n", encoding="utf-8")
+        note_failure(self.directory, reason, self._printed(), stopped=code in STOPPED)
         return Outcome("failed", reason, seconds)
 
     def _wrote(self, name: str) -> bool:
         """Whether a file of the directory is of this start, not of an earlier one."""
         return (self.directory / name).stat().st_mtime >= self._begun
-
-    def _reason(self, said: str, code: int) -> str:
-        said = " ".join(said.split()).removeprefix("matmill train: ")
-        if not said:
-            return f"exit status {code} without a word"
-        if any(sign in said for sign in _MEMORY):
-            return f"out of memory: {said[:300]}"
-        if said.startswith("ArithmeticError: "):
-            return f"diverged: {said.removeprefix('ArithmeticError: ')[:300]}"
-        return said[:300]
 
     def _last_line(self) -> str:
         return self._printed().strip().rpartition("\n")[2]
@@ -113,6 +98,29 @@ class TrialProcess:
         with (self.directory / "console.log").open("rb") as console:
             console.seek(self._console_from)
             return console.read().decode(errors="replace")
+
+
+def reason_of(said: str) -> str:
+    """Why it failed, in a line, from the error that it left or the last line that it printed; empty for nothing."""
+    said = " ".join(said.split()).removeprefix("matmill train: ")
+    if any(sign in said for sign in _MEMORY):
+        return f"out of memory: {said[:300]}"
+    if said.startswith("ArithmeticError: "):
+        return f"diverged: {said.removeprefix('ArithmeticError: ')[:300]}"
+    return said[:300]
+
+
+def note_failure(directory: Path, reason: str, printed: str, stopped: bool = False) -> None:
+    """Leave ``error.log`` and ``status.json`` where a trial died before it could write its own.
+
+    `printed`: its output; `stopped`: it was told to stop, which is no failure of the run.
+    """
+    error, status = directory / "error.log", read_status(directory)
+    if not error.exists():
+        error.write_text(f"{printed.strip() or reason}\n", encoding="utf-8")
+    if status.get("status") != "failed" and not stopped:
+        row = {"step": 0, **status, "status": "failed", "error": reason, "time": time.time()}
+        (directory / "status.json").write_text(json.dumps(row) + "\n", encoding="utf-8")
 
 
 def read_status(directory: Path) -> dict[str, Any]:

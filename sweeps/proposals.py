@@ -10,6 +10,7 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
+from sweeps.errors import SweepError
 from sweeps.samplers import GridSampler
 from sweeps.space import Axis, Point, Space
 
@@ -71,6 +72,12 @@ class Untried(BaseSampler):
             yield from self.space.points()
 
     def _draw(self, sampler: BaseSampler, study: Study, trial: FrozenTrial) -> Point:
+        try:
+            return self._point(sampler, study, trial)
+        except ValueError as error:  # so Optuna's samplers refuse a space or a study that is not for them
+            raise SweepError(f"sweep/sampler: {' '.join(str(error).split())}") from error
+
+    def _point(self, sampler: BaseSampler, study: Study, trial: FrozenTrial) -> Point:
         together = sampler.infer_relative_search_space(study, trial)
         drawn = sampler.sample_relative(study, trial, together)
 

@@ -41,8 +41,9 @@ class Process(Protocol):
 
 
 class Spawner(Protocol):
-    """Starts processes, each the first of a session of its own."""
+    """Starts processes, each the first of a session of its own, which will import the modules that `load` names."""
 
+    def load(self, modules: Sequence[str]) -> None: ...
     def start(self, order: Order) -> Process: ...
     def close(self) -> None: ...
 
@@ -52,6 +53,9 @@ class Cold:
 
     def __init__(self, program: Sequence[str]) -> None:
         self.program = program
+
+    def load(self, modules: Sequence[str]) -> None:
+        """Each process imports for itself."""
 
     def start(self, order: Order) -> Process:
         """Start it; this process is its parent, as MATMILL_SWEEPER says."""
@@ -73,31 +77,41 @@ class Cold:
 class Warm:
     """Forks each process from a server that has imported everything: a trial starts in a second instead of ten.
 
+    The server begins to import as soon as this is made, beside whatever the sweeper has to do before its first trial.
+
     The server never trains, so every trial begins with the same clean memory, and what one leaves behind is gone with
     it. When the server is lost, or cannot be started, processes are started cold.
     """
 
     def __init__(self, server: Sequence[str], environment: Mapping[str, str], cold: Cold) -> None:
         """`server`: the command that runs `sweeps.warm.serve`; the number of a file descriptor is added."""
-        self.command, self.environment, self.cold = server, environment, cold
-        self._server: subprocess.Popen[bytes] | None = None
-        self._channel: socket.socket | None = None
+        self.cold = cold
         self._ended: dict[int, int] = {}
         self._lost = False
+        self._channel, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with its:
+            self._server = subprocess.Popen(
+                [*server, str(its.fileno())], env=dict(environment), pass_fds=(its.fileno(),),
+                stdin=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+
+    def load(self, modules: Sequence[str]) -> None:
+        """Have it import `modules` too, before the first process is started."""
+        try:
+            self._channel.send(json.dumps({"modules": list(modules)}).encode())
+        except OSError:
+            self._lost = True
 
     def start(self, order: Order) -> Process:
         """Have it forked, once the server is ready."""
-        if self._channel is None and not self._lost:
-            self._open()
         pid = None if self._lost else self._order(order)
         return self.cold.start(order) if pid is None else _Forked(pid, self)
 
     def close(self) -> None:
-        """Let the server go; processes that are left see that their parent is gone."""
-        if self._channel is not None:
-            self._channel.close()
-        if self._server is not None:
-            self._server.wait()
+        """End the server, which may still be importing; processes that are left see that their parent is gone."""
+        self._channel.close()
+        self._server.kill()
+        self._server.wait()
 
     def code_of(self, pid: int, wait: bool) -> int | None:
         """The exit status of a process, once it has ended; that of a killed one where the server was lost."""
@@ -108,18 +122,7 @@ class Warm:
             self._ended[message["pid"]] = message["code"]
         return self._ended.get(pid, -signal.SIGKILL)
 
-    def _open(self) -> None:
-        mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with its:
-            self._server = subprocess.Popen(
-                [*self.command, str(its.fileno())], env=dict(self.environment), pass_fds=(its.fileno(),),
-                stdin=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
-        self._channel = mine
-
     def _order(self, order: Order) -> int | None:
-        assert self._channel is not None
-        assert self._server is not None
         environment = {**order.environment, "MATMILL_SWEEPER": str(self._server.pid)}
         what = {"words": list(order.words), "environment": environment, "cores": list(order.cores)}
         try:
@@ -135,7 +138,6 @@ class Warm:
         return None
 
     def _receive(self, wait: bool) -> dict[str, Any] | None:
-        assert self._channel is not None
         try:
             data = self._channel.recv(4096, 0 if wait else socket.MSG_DONTWAIT)
         except BlockingIOError:

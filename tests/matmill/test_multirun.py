@@ -10,12 +10,15 @@ from matmill import cli, multirun
 from matmill.workers import python_command
 from sweeps.spawn import Cold
 
+# One after another: sweeps of one user share the machine's devices out among themselves.
+pytestmark = pytest.mark.xdist_group("devices")
+
 STUB = """#!{python}
 import json, os, pathlib, sys, time
 words = dict(word.split("=", 1) for word in sys.argv[4:] if "=" in word)
 folder = pathlib.Path(words["run_dir"].strip("'"))
-print("running", words, "threads", os.environ.get("OMP_NUM_THREADS"), sorted(os.sched_getaffinity(0)))
 print("listed", (folder.parent / "trials.csv").exists())
+print("running", words, "threads", os.environ.get("OMP_NUM_THREADS"), sorted(os.sched_getaffinity(0)))
 seed = words["seed"]
 if seed == "2" and not (folder.parent / "lucky").exists():
     sys.exit("matmill train: seed 2 is unlucky")
@@ -25,6 +28,8 @@ if seed == "9" and folder.joinpath("saved").exists() is False:
 (folder / "summary.json").write_text(json.dumps({{"val_loss": 1.5}}))
 (folder / "status.json").write_text(json.dumps({{"status": "finished", "step": 1, "time": time.time()}}))
 """
+
+TWO = "[{metric: val_loss, direction: minimize}, {metric: tokens_per_second, direction: maximize}]"
 
 
 @pytest.fixture
@@ -149,6 +154,8 @@ def test_a_directory_of_something_else_is_refused(stub: Path, capsys: pytest.Cap
         (["optimizer.lr=interval(-2,1)", "hydra/sweeper=optuna"], "optimizer.lr"),
         (["model.dropout=interval(0.1,3.5)", "hydra/sweeper=optuna"], "model.dropout"),
         (["seed=1,2", "hydra/sweeper=optuna", "sweep.storage=nonsense"], "sweep.storage: not a URL"),
+        (["optimizer.lr=interval(1e-4,1e-2)", "hydra/sweeper=optuna", "sweep/sampler=grid"], "sweep/sampler=grid: an"),
+        (["seed=1,2", "hydra/sweeper=optuna", "sweep/sampler=cmaes", f"sweep.objectives={TWO}"], "sweep/sampler: "),
     ],
 )
 def test_what_cannot_run_is_refused(
@@ -158,3 +165,12 @@ def test_what_cannot_run_is_refused(
     assert sweep(*words) == 2
     assert part in capsys.readouterr().err
     assert not runs(stub) if (stub / "sweep").exists() else True
+
+
+def test_a_mistake_of_ours_is_no_wrong_setting(
+    stub: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A ValueError that is not about the space, the study or the devices ends as a failure, with its traceback."""
+    monkeypatch.setattr(multirun, "Grid", lambda *_: int("no number"))
+    assert sweep("seed=1,3", "debug=true") == 1
+    assert "Traceback" in capsys.readouterr().err

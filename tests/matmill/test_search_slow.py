@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.matmill.command import TINY, change
+from tests.postgresql import postgresql
 
-pytestmark = pytest.mark.slow
+# One after another: sweeps of one user share the machine's devices out among themselves.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("devices")]
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 OPTUNA = ["hydra/sweeper=optuna", "sweep_dir=sweep", "logger=csv", "run_name=searched"]
@@ -186,6 +188,27 @@ def test_two_sweepers_share_one_study(folder: Path) -> None:
     ran = [sum(out.count(f"\n[{number}] ") for number in range(5)) for out in outs]
     assert sum(ran) == 5
     assert all(ran)
+
+
+def test_two_sweepers_share_a_postgresql_study(folder: Path) -> None:
+    """Their trials' processes report there too, the login stays out of every file, and the same command goes on."""
+    words = ["optimizer.lr=tag(log,interval(1e-4,1e-2))", "sweep.n_trials=4", "sweep.parallel=1", "sweep/pruner=median",
+             "trainer.validate_every_steps=2", "sweep.storage='${oc.env:STUDY}'"]  # fmt: skip
+    with postgresql() as url:
+        sweepers = [start(folder, *words, STUDY=url) for _ in range(2)]
+        outs = [sweeper.communicate()[0] for sweeper in sweepers]
+        assert [sweeper.returncode for sweeper in sweepers] == [0, 0], outs
+        status, out = search(folder, *words, STUDY=url)
+    assert status == 0, out
+    assert "[0]" not in out  # nothing is run any more
+    rows = trials(folder)
+    assert [row["number"] for row in rows] == list("0123")
+    assert {row["status"] for row in rows} <= {"finished", "pruned"}
+    assert len({row["optimizer.lr"] for row in rows}) == 4
+    assert sum(out.count(f"\n[{number}] ") for number in range(4) for out in outs) == 4
+    for file in (folder / "sweep").rglob("*"):
+        assert not file.is_file() or b"hunter2" not in file.read_bytes(), file
+    assert "hunter2" not in "".join([out, *outs])
 
 
 def test_pruning_over_two_processes_ends_both(folder: Path) -> None:

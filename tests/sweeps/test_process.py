@@ -41,7 +41,6 @@ FAILED = 'echo \'{"status": "failed", "step": 3, "error": "%s"}\' > status.json;
     [
         ("exit 0", "finished", ""),
         ('echo \'{"status": "pruned"}\' > status.json', "pruned", ""),
-        ("mkdir slurm", "submitted", ""),
         ("exit 75", "preempted", ""),
         ("echo hello; echo 'matmill train: no such file'; exit 1", "failed", "no such file"),
         (FAILED % "ValueError: what", "failed", "ValueError: what"),

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import optuna
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from sweeps.errors import SweepError
 from sweeps.proposals import identity
 from sweeps.samplers import GridSampler
 from sweeps.space import Space, build_space
@@ -97,7 +99,9 @@ def test_processes_at_once_share_one_study(tmp_path: Path) -> None:
 
 
 def test_a_killed_sweepers_trial_goes_on_under_its_number(tmp_path: Path) -> None:
-    """While somebody works on it nobody else gets it; after a kill -9 it is the first that is given out again."""
+    """While somebody works on it nobody else gets it; after a kill -9 it counts as interrupted, and is the first
+    that is given out again.
+    """
     reader, writer = os.pipe()
 
     def hold() -> None:
@@ -115,8 +119,10 @@ def test_a_killed_sweepers_trial_goes_on_under_its_number(tmp_path: Path) -> Non
     assert second.number == 1
     assert study.claim() is None
     assert not study.done()
+    assert [row.status for row in study.rows()] == ["running", "running"]
     os.kill(holder.pid or 0, signal.SIGKILL)
     holder.join()
+    assert [row.status for row in study.rows()] == ["interrupted", "running"]
     again = study.claim()
     assert again is not None
     assert again.number == 0
@@ -201,3 +207,10 @@ def test_a_storages_login_is_not_shown(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"sweep\.storage=postgresql") as error:
         open_study(tmp_path, ["x=1,2"], storage="postgresql://me:hunter2@localhost:1/x")
     assert "hunter2" not in str(error.value)
+
+
+def test_a_missing_driver_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what installs it."""
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(SweepError, match=r"needs the package psycopg, .* pip install 'matmill\[postgresql\]'"):
+        open_study(tmp_path, ["x=1,2"], storage="postgresql://me@localhost:1/x")
