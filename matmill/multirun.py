@@ -78,6 +78,7 @@ def run_trials(
     """Keep the trials of `work` (a `Grid` or `sweeps.search.Search`) running until it is done; the exit status."""
 
     def start(trial: Trial, share: Share) -> TrialProcess | TrialJob:
+        write_trials(directory, work.rows())  # who looks while it runs sees what it was set to
         words = [*fixed, *trial.words]
         words.append(f"run_dir={QuotedString(str(trial.directory), Quote.single).with_quotes()}")
         if not any(word.startswith("debug=") for word in words):
@@ -89,7 +90,6 @@ def run_trials(
             words.append(f"--config-dir={config_dir}")
         bound = {**environment, **trial.environment, **share.environment(os.environ)}
         locks = (trial.claim.descriptor, *share.locks)
-        write_trials(directory, work.rows())  # who looks while it runs sees what it was set to
         order = Order(words, bound, trial.directory / "console.log", share.cores, locks)
         return TrialProcess(starter, order, config.sweep.timeout)
 

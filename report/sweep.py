@@ -14,7 +14,7 @@ from report.values import Points
 ENDED = ("finished", "pruned", "failed")
 """States that a trial does not leave by itself."""
 
-STATES = (*ENDED, "running", "preempted", "submitted", "waiting")
+STATES = (*ENDED, "running", "preempted", "interrupted", "submitted", "waiting")
 """In the order in which they are told."""
 
 

@@ -88,7 +88,7 @@ def _curves(sweep: Sweep, at: int) -> Figure | None:
         return None
     most = max(POINTS_OF_A_PAGE // len(sweep.trials), FEWEST_POINTS)
     groups = [(name, colour, trials) for name, colour, trials in reversed(shades(sweep, at))]
-    groups = [(state, COLOURS[state], sweep.of(state)) for state in ("pruned", "failed", "running")] + groups
+    groups = [(state, COLOURS[state], sweep.of(state)) for state in COLOURS if state != "finished"] + groups
     values = [value for curve in curves.values() for _, value in curve]
     axis = value_axis(sweep.objectives[at], values)
     traces: list[dict[str, Any]] = []

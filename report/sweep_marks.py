@@ -14,6 +14,7 @@ COLOURS = {
     "failed": "var(--red)",
     "running": "var(--green)",
     "preempted": "var(--orange)",
+    "interrupted": "var(--purple)",
 }
 SYMBOLS = {
     "finished": "circle",
@@ -21,6 +22,7 @@ SYMBOLS = {
     "failed": "x",
     "running": "diamond-open",
     "preempted": "diamond-open",
+    "interrupted": "diamond-open",
 }
 
 SHADES = 5

@@ -11,7 +11,7 @@ from report.discover import label_runs
 from report.heads import legend, tiles
 from report.markup import section
 from report.page import parts
-from report.sweep import Sweep, settings
+from report.sweep import ENDED, Sweep, settings
 from report.template import fill, places
 
 MOST_RUNS = 16
@@ -51,7 +51,7 @@ def _head(sweep: Sweep, title: str) -> str:
     objectives = " and ".join(objective.said for objective in sweep.objectives)
     kind = "Search for" if sweep.searched else "Every combination, compared by"
     states = Counter(trial.state for trial in sweep.trials)
-    open_ = states["running"] + states["waiting"] + states["submitted"]
+    open_ = sum(states.values()) - sum(states[state] for state in ENDED)
     said = f"{kind} {objectives}" + (f" · {open_} trials have not ended" if open_ else "")
     best = ""
     if sweep.best:

@@ -25,7 +25,7 @@ _GRID_OBJECTIVE = {"metric": "val_loss", "direction": "minimize"}
 
 _OWN_COLUMNS = {"number", "status", "seconds", "reason", "best"}
 
-_OPEN = ("running", "submitted", "waiting", "preempted")
+_OPEN = ("running", "submitted", "waiting", "preempted", "interrupted")
 """States of trials.csv of which the run itself may know more."""
 
 
@@ -78,7 +78,7 @@ def _trial(
     parameters = {name: value for name, value in point.items() if value is not None}
     figures = {name: float(cell) for name, cell in (row or {}).items() if _is_figure(name, cell, axes)}
     state = (row or {}).get("status", "waiting")
-    if state in _OPEN and run.state in (*ENDED, "running", "preempted"):
+    if state in _OPEN and run.state in (*ENDED, "running", "preempted", "interrupted"):
         state = run.state
     values = []
     for objective in objectives:

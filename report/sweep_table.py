@@ -10,7 +10,7 @@ from report import text
 from report.compare import link
 from report.headline import Tile
 from report.markup import Cell, table
-from report.sweep import STATES, Sweep, Trial, worded
+from report.sweep import ENDED, Sweep, Trial, worded
 from report.sweep_cost import Cost, total
 from report.sweep_importance import Importance
 
@@ -50,7 +50,7 @@ def listing(sweep: Sweep, beside: Path) -> str:
 def tiles(sweep: Sweep, costs: Sequence[Cost], importances: Sequence[Importance]) -> list[Tile]:
     """The headline: the best, how many trials became what, what it all took, what mattered most."""
     found = list(_best(sweep))
-    ended = sum(cost.trials for cost in costs if cost.state in STATES[:3])
+    ended = sum(cost.trials for cost in costs if cost.state in ENDED)
     wanted = f" of {sweep.planned}" if sweep.planned and sweep.planned != ended else ""
     said = ", ".join(f"{cost.trials} {cost.state}" for cost in costs)
     found.append(Tile("Trials ended", f"{ended}{wanted}", said))

@@ -15,8 +15,8 @@ STUB = """#!{python}
 import json, os, pathlib, sys, time
 words = dict(word.split("=", 1) for word in sys.argv[4:] if "=" in word)
 folder = pathlib.Path(words["run_dir"].strip("'"))
-print("running", words, "threads", os.environ.get("OMP_NUM_THREADS"), sorted(os.sched_getaffinity(0)))
 print("listed", (folder.parent / "trials.csv").exists())
+print("running", words, "threads", os.environ.get("OMP_NUM_THREADS"), sorted(os.sched_getaffinity(0)))
 seed = words["seed"]
 if seed == "2" and not (folder.parent / "lucky").exists():
     sys.exit("matmill train: seed 2 is unlucky")

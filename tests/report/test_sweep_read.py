@@ -111,6 +111,13 @@ def test_a_trial_that_a_cluster_has_ended_is_known_by_its_run(tmp_path):
     assert (trial.state, trial.values) == ("finished", (2.0,))
 
 
+def test_a_trial_that_was_killed_is_not_running(tmp_path):
+    """Nobody holds its lock, though trials.csv and its own status say that it runs."""
+    path = make_sweep(tmp_path / "s", [row(0, "running")])
+    write(path / "0" / ".lock", "")
+    assert [trial.state for trial in read_sweep(path).trials] == ["interrupted"]
+
+
 def test_a_run_or_a_folder_of_runs_is_no_sweep(tmp_path):
     """They have reports of their own."""
     run = make_run(tmp_path / "runs" / "a")
