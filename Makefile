@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Most tests compute on one thread and wait for imports: two processes take half the time, in the memory of a laptop.
-SIDE_BY_SIDE := -n 2 --dist loadgroup
+SIDE_BY_SIDE := -n 2 --dist loadfile
 
 .PHONY: help train test slow slurm lint types check format clean
 

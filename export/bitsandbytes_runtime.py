@@ -12,6 +12,7 @@ from export.quantized_runtime import QuantizedRuntime
 class BitsAndBytesRuntime(QuantizedRuntime):
     """Language models by `transformers` with bitsandbytes, image classifiers by bitsandbytes' own layers."""
 
+    name = "transformers with bitsandbytes"
     packages = (*QuantizedRuntime.packages, "bitsandbytes", "accelerate")
 
     def load(self, directory: Path) -> None:

@@ -13,8 +13,8 @@ def text(figures: Mapping[str, Any], data: Mapping[str, Any], snippet: str) -> s
 {what} of {figures["parameters"]:,} parameters, exported by matmill to {figures["format"]} ({figures["scheme"]})
 from checkpoint {figures["checkpoint"]} of the run {figures["run"]}. {_inputs(data)}
 
-The files here were loaded in a process of their own by the runtime `{figures["runtime"]}` and compared with the
-trained network in float32 on {figures["scored_samples"]} held-out {_samples(figures)}.
+The files here were loaded in a process of their own by {figures["runtime_name"]} and compared with the trained
+network in float32 on {figures["scored_samples"]} held-out {_samples(figures)}.
 
 | | before (float32) | after |
 |---|---|---|

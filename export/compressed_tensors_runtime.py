@@ -12,6 +12,7 @@ from export.transformers_runtime import TransformersRuntime
 class CompressedTensorsRuntime(TransformersRuntime):
     """`transformers` with the compressed-tensors library: the weights unpacked, the inputs' rounding imitated."""
 
+    name = "transformers with compressed-tensors"
     packages = (*TransformersRuntime.packages, "compressed-tensors", "accelerate")
 
     def load(self, directory: Path) -> None:

@@ -31,7 +31,7 @@ class DecodeSpeed:
 
 def decode_speed(runtime: Any, prompt: Tensor, steps: int) -> DecodeSpeed:
     """Continue `prompt` (B, T) greedily by `steps` timed tokens, with `prefill` and `step` of a `TextRuntime`."""
-    room = prompt.shape[1] + 1 + WARM_UP_STEPS + steps
+    room = prompt.shape[1] + WARM_UP_STEPS + steps
     firsts, seconds = [], []
     for _ in range(1 + PREFILLS):
         taken, logits = _timed(lambda: runtime.prefill(prompt, room))

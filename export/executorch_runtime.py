@@ -29,7 +29,8 @@ class Programs:
         while len(self._copies) <= row:
             # Methods of one loaded program write into the same buffers.
             program = self._load() if self._copies else self._program
-            self._copies.append(program.load_method("forward"))
+            with _silent():
+                self._copies.append(program.load_method("forward"))
         return self._copies[row]
 
     def _load(self) -> Any:
@@ -59,6 +60,7 @@ def _silent() -> Iterator[None]:
 class ExecuTorchRuntime(TokenizerFile):
     """ExecuTorch's runtime; programs take one image, or tokens of one sequence, at a time."""
 
+    name = "ExecuTorch"
     packages = ("torch", "executorch", "tokenizers")
     trusted_only = False
     recomputes = False

@@ -2,8 +2,11 @@
 
 IMAGES = """
 import json
+import logging
 
 import torch
+
+logging.getLogger("torch.utils._pytree").setLevel("ERROR")  # else it remarks on how classes are registered
 from executorch.runtime import Runtime
 
 forward = Runtime.get().load_program("model.pte").load_method("forward")
@@ -14,7 +17,11 @@ print(data["classes"][int(logits[0].argmax())])
 """
 
 TEXT = """
+import logging
+
 import torch
+
+logging.getLogger("torch.utils._pytree").setLevel("ERROR")  # else it remarks on how classes are registered
 from executorch.runtime import Runtime
 from tokenizers import Tokenizer
 
@@ -22,7 +29,7 @@ forward = Runtime.get().load_program("model.pte").load_method("forward")
 tokenizer = Tokenizer.from_file("tokenizer.json")
 ids = tokenizer.encode("In the beginning").ids
 new, start = ids, 0
-for _ in range(20):
+for _ in range(10):
     logits = forward.execute((torch.tensor([new]), torch.tensor([start])))[0]
     start += len(new)
     new = [int(logits[0, -1].argmax())]

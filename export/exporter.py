@@ -17,10 +17,12 @@ class Runtime(Protocol):
     It is made and used in a fresh process. One of a language model is also a `TextRuntime`.
 
     Attributes:
+        name: what its users call it.
         packages: distributions whose versions go into export.json.
         trusted_only: loading may run code that the file holds.
     """
 
+    name: ClassVar[str]
     packages: ClassVar[tuple[str, ...]]
     trusted_only: ClassVar[bool]
 
@@ -116,6 +118,7 @@ class Exporter(ABC):
             counts as wrong. The loss alone hardly notices a wrongly ordered weight; this does.
         calibration_samples: training samples that `write` is to be given at most.
         quantizes: whether the scheme is to leave layers in fewer bits; then it is a failure if none is.
+        needs_gpu: whether its runtime has kernels for GPUs only, on whatever machine this is.
     """
 
     format: ClassVar[str]
@@ -124,6 +127,7 @@ class Exporter(ABC):
     max_kl: float
     calibration_samples: int = 0
     quantizes: bool = False
+    needs_gpu: bool = False
 
     def unavailable(self) -> str | None:
         """Why this export cannot be made here (a package or hardware that is missing), in a line; None if it can."""

@@ -6,11 +6,12 @@ from typing import Any
 
 import torch
 
-from export.decode_speed import decode_speed
+from export.decode_speed import WARM_UP_STEPS, decode_speed
 from export.exporter import Exporter, Written
 from export.fresh_process import Request, Verified, limit, verify
 from export.nasty_texts import NASTY_TEXTS
 from export.network_runtime import NetworkRuntime
+from export.runtimes import runtime_name
 from export.score import Score, batch_size, distance, kept_samples, score
 from export.source import Samples, Source
 from lightning_modules.transformer.network import Transformer
@@ -76,6 +77,7 @@ def figures_of(source: Source, exporter: Exporter, written: Written, artifact: P
         "calibration_samples": exporter.samples_for(source),
         "qat_steps": source.qat_steps,
         "runtime": exporter.runtime,
+        "runtime_name": runtime_name(exporter.runtime),
         "load_seconds": verified.load_seconds,
         "versions": verified.versions,
         "threads": torch.get_num_threads(),
@@ -84,12 +86,13 @@ def figures_of(source: Source, exporter: Exporter, written: Written, artifact: P
 
 
 def _decode_tokens(source: Source) -> tuple[int, int] | None:
-    """Tokens of a prompt and new tokens to time; None where nothing is decoded."""
+    """Tokens of a prompt and new tokens to time; None where nothing is decoded, or the context is too short for it."""
     if not isinstance(source.network, Transformer):
         return None
     context = min(source.network.max_sequence_length, source.held_out.inputs.shape[1])
     prompt = min(PROMPT_TOKENS, context // 2)
-    return prompt, max(1, min(NEW_TOKENS, source.network.max_sequence_length - prompt - 3))
+    new = min(NEW_TOKENS, source.network.max_sequence_length - prompt - WARM_UP_STEPS)
+    return (prompt, new) if prompt and new > 0 else None
 
 
 def _before_and_after(source: Source, before: Score, after: Score) -> dict[str, float]:
@@ -155,7 +158,8 @@ def _layer_errors(source: Source, written: Written) -> dict[str, float]:
     for path, stored in written.stored():
         weight = source.network.get_submodule(path).weight
         assert isinstance(weight, torch.Tensor)
-        found[path] = float((stored.float() - weight.detach()).norm() / weight.detach().norm())
+        norm = float(weight.detach().norm())
+        found[path] = float((stored.float() - weight.detach()).norm()) / norm if norm else float(stored.float().norm())
     return found
 
 

@@ -13,10 +13,13 @@ from typing import Any
 import torch
 
 from export.exporter import ExportError
+from export.runtimes import failure
 from export.score import Score
 from export.source import Samples
 
 REQUEST, SAMPLES, RESULT, LOGITS = "request.json", "samples.safetensors", "result.json", "logits.safetensors"
+FAILURE = "failure.txt"
+"""What was raised, in a line."""
 
 GRACE_SECONDS = 600.0
 """What a runtime may always take: to import, to load, to warm up."""
@@ -130,13 +133,9 @@ def _run(scratch: Path, runtime: str, seconds: float) -> None:
             _end(process)
     if code == 0 and (scratch / RESULT).is_file():
         return
-    if code < 0:
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        raise ExportError(f"the runtime {runtime} died of {name} when the export was loaded or run")
-    text = log.read_text(encoding="utf-8", errors="replace").strip()
-    raise ExportError(
-        f"the runtime {runtime} failed (exit status {code}): {text.rpartition(chr(10))[2] or 'no output'}"
-    )
+    raised = scratch / FAILURE
+    words = (raised if raised.is_file() else log).read_text(encoding="utf-8", errors="replace").strip()
+    raise ExportError(failure(runtime, code, words.rpartition("\n")[2]))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -26,8 +26,9 @@ import xllamacpp  # or `llama-cli -m model.gguf -p "In the beginning"`, or any o
 
 parameters = xllamacpp.CommonParams()
 parameters.model.path = "model.gguf"
+parameters.verbosity = 1  # errors only
 server = xllamacpp.Server(parameters)
-answer = server.handle_completions({"prompt": "In the beginning", "n_predict": 20, "temperature": 0})
+answer = server.handle_completions({"prompt": "In the beginning", "n_predict": 10, "temperature": 0})
 print(answer["choices"][0]["text"])
 """
 

@@ -9,12 +9,17 @@ from lightning_modules.transformer.huggingface import config_json
 from lightning_modules.transformer.network import Transformer
 
 SNIPPET = """
-from transformers import AutoModelForCausalLM, AutoTokenizer
+import logging
 
+logging.getLogger("torch.utils._pytree").setLevel("ERROR")  # else it remarks on how torchao registers classes
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
+
+disable_progress_bar()
 tokenizer = AutoTokenizer.from_pretrained(".")
 model = AutoModelForCausalLM.from_pretrained(".", dtype="auto")
 inputs = tokenizer("In the beginning", return_tensors="pt")
-outputs = model.generate(**inputs, max_new_tokens=20, do_sample=False)
+outputs = model.generate(**inputs, max_new_tokens=10, do_sample=False)
 print(tokenizer.decode(outputs[0], skip_special_tokens=True))
 """
 """How every such directory is loaded and run."""
@@ -43,21 +48,28 @@ def write_tokenizer(source: Source, directory: Path) -> None:
     Raises:
         FileNotFoundError: the run has no tokenizer.
     """
+    network = source.network
+    assert isinstance(network, Transformer)
     file = source.data_directory / "tokenizer.json"
     if not file.is_file():
         raise FileNotFoundError(f"{file}: not there; a language model is of no use without its tokenizer")
     (directory / "tokenizer.json").write_bytes(file.read_bytes())
     own = source.data_directory / "tokenizer_config.json"
     if own.is_file():
-        (directory / own.name).write_bytes(own.read_bytes())
+        settings = json.loads(own.read_text(encoding="utf-8"))
+        longest, context = settings.get("model_max_length"), network.max_sequence_length
+        if not isinstance(longest, int) or longest > context:  # many say 1e30 for "unknown"
+            settings["model_max_length"] = context
+        write_json(directory / own.name, settings)
         return
     separator = source.data.get("separator")
+    end = source.data.get("end", separator)
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": separator,
-        "eos_token": separator,
-        "pad_token": separator,
-        "model_max_length": source.network.max_sequence_length,
+        "eos_token": end,
+        "pad_token": end,
+        "model_max_length": network.max_sequence_length,
         "clean_up_tokenization_spaces": False,
         # As in training: the characters of a special token in a text are just characters.
         "split_special_tokens": True,

@@ -1,5 +1,6 @@
 """The layers of a network that a format may quantize: linear maps and convolutions."""
 
+import difflib
 from collections.abc import Iterable
 
 from torch import nn
@@ -20,7 +21,15 @@ def named_layers(network: nn.Module, names: Iterable[str]) -> frozenset[str]:
     for name in names:
         fitting = {path for path in layers(network) if path == name or path.startswith(f"{name}.")}
         if not fitting:
-            known = ", ".join(layers(network))
-            raise ValueError(f"skip: {name!r} names no layer; there are: {known[:300]}{'...' * (len(known) > 300)}")
+            raise ValueError(f"skip: {name!r} names no layer{_nearest(name, network)}")
         found |= fitting
     return frozenset(found)
+
+
+def _nearest(name: str, network: nn.Module) -> str:
+    """The layers or parts that `name` is most like; where none is, the parts that the network is made of."""
+    parts = {path.rsplit(".", depth)[0] for path in layers(network) for depth in range(path.count(".") + 1)}
+    alike = difflib.get_close_matches(name, sorted(parts), n=2, cutoff=0.75)
+    if alike:
+        return f"; did you mean {' or '.join(alike)}?"
+    return f"; it has {', '.join(dict.fromkeys(path.partition('.')[0] for path in layers(network)))}"

@@ -18,6 +18,7 @@ class LlamaCppRuntime:
     It can die of an instruction that the processor lacks, which only a process of its own survives.
     """
 
+    name: ClassVar[str] = "llama.cpp"
     packages: ClassVar[tuple[str, ...]] = ("xllamacpp",)
     trusted_only: ClassVar[bool] = False
     recomputes: ClassVar[bool] = False

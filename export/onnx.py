@@ -150,7 +150,7 @@ class OnnxExporter(Exporter):
             assert task.calibration is not None
             return onnx_int8.static(model, paths, onnx_int8.feeds(model, task.calibration), self.reduce_range)
         if scheme == "int4":
-            wide = ["head"] if self.head == "int8" else []
+            wide = [path for path in paths if path == "head" and self.head == "int8"]
             model = onnx_int4.in_blocks(model, [path for path in paths if path not in wide], bits=4)
             return onnx_int4.in_blocks(model, wide, bits=8)
         return model

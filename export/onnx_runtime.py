@@ -16,6 +16,7 @@ MODEL = "model.onnx"
 class OnnxRuntime(TokenizerFile):
     """ONNX Runtime on the CPU; what concerns tokens is there for language models."""
 
+    name = "ONNX Runtime"
     packages = ("torch", "onnxruntime", "tokenizers")
     trusted_only = False
     recomputes = False

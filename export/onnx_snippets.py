@@ -27,7 +27,7 @@ past = {entry.name: np.zeros((1, entry.shape[1], 0, entry.shape[3]), kind) for e
 names = ["logits", *(name.replace("past", "present") for name in past)]
 ids = tokenizer.encode("In the beginning").ids
 new = ids
-for _ in range(20):
+for _ in range(10):
     logits, *present = session.run(names, {"tokens": np.array([new], dtype=np.int64), **past})
     past = dict(zip(past, present))
     new = [int(logits[0, -1].argmax())]

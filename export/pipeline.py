@@ -1,6 +1,7 @@
 """The one way every export goes: write, reload in a fresh process, score both, describe, publish."""
 
 import json
+import math
 import shutil
 import time
 from collections.abc import Iterable, Iterator
@@ -50,7 +51,7 @@ def export(
         problems = list(_problems(figures, exporter, limits))
         if problems:
             raise ExportError("; ".join(problems), figures)
-        figures = {
+        figures = known({
             "name": name,
             "run": source.name,
             "checkpoint": source.checkpoint,
@@ -59,10 +60,19 @@ def export(
             "verified": True,
             "created": start,
             "seconds": time.time() - start,
-        }
+        })  # fmt: skip
         _describe(figures, source, written, artifact)
         publish(artifact, target)
     return figures
+
+
+def known(figures: Any) -> Any:
+    """`figures` for JSON, which has no infinity and no not-a-number: such a one is null, unknown."""
+    if isinstance(figures, dict):
+        return {name: known(value) for name, value in figures.items()}
+    if isinstance(figures, (list, tuple)):
+        return [known(value) for value in figures]
+    return None if isinstance(figures, float) and not math.isfinite(figures) else figures
 
 
 def _describe(figures: dict[str, Any], source: Source, written: Written, artifact: Path) -> None:
@@ -72,7 +82,7 @@ def _describe(figures: dict[str, Any], source: Source, written: Written, artifac
     }
     figures["model_files"] = written.model_files
     (artifact / "README.md").write_text(card.text(figures, source.data, written.snippet), encoding="utf-8")
-    (artifact / "export.json").write_text(json.dumps(figures, indent=2) + "\n")
+    (artifact / "export.json").write_text(json.dumps(figures, indent=2, allow_nan=False) + "\n")
     for file in written.model_files:  # some libraries write files that only their owner may read
         shutil.copymode(artifact / "README.md", artifact / file)
 

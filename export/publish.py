@@ -2,10 +2,15 @@
 
 import ctypes
 import os
+import platform
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+_HERE = platform.node().replace(".", "_") or "here"
+"""Processes are told apart on one machine only: what another one writes on shared storage is left alone."""
 
 _EXCHANGE = 2  # RENAME_EXCHANGE of linux/fs.h
 _AT_FDCWD = -100
@@ -15,10 +20,12 @@ _AT_FDCWD = -100
 def staging(target: Path) -> Iterator[Path]:
     """A fresh directory beside `target`, gone afterwards; also removes what killed processes left of theirs."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    for left in target.parent.glob(".*.*.tmp"):  # of any export that was killed
-        if not _alive(left.name.split(".")[-2]):
+    ours = re.compile(rf"\..+\.{re.escape(_HERE)}-(\d+)\.export")
+    for left in target.parent.iterdir():
+        found = ours.fullmatch(left.name)
+        if found and not _alive(int(found[1])):
             shutil.rmtree(left, ignore_errors=True)
-    fresh = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    fresh = target.with_name(f".{target.name}.{_HERE}-{os.getpid()}.export")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir()
     try:
@@ -48,10 +55,10 @@ def _exchange(one: Path, other: Path) -> bool:
     return renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _EXCHANGE) == 0
 
 
-def _alive(pid: str) -> bool:
+def _alive(pid: int) -> bool:
     try:
-        os.kill(int(pid), 0)
-    except (ValueError, ProcessLookupError):
+        os.kill(pid, 0)
+    except (OverflowError, ProcessLookupError):
         return False
     except PermissionError:
         pass

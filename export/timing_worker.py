@@ -15,16 +15,23 @@ from typing import Any
 import torch
 
 from export.decode_speed import decode_speed
+from export.runtimes import make_runtime, words_of
 from export.score import samples_per_second
-from export.verify import make_runtime
 
 
 def main(runtime_path: str, artifact: Path, threads: int) -> None:
-    """Load the artifact, say so, and answer until standard input ends."""
+    """Load the artifact, say so, and answer until standard input ends; the last answer is what was raised, if so."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print does not get between the answers
     torch.set_num_threads(threads)
-    runtime = make_runtime(runtime_path)
+    try:
+        _answer_all(make_runtime(runtime_path), artifact, answers)
+    except Exception as error:
+        _say(answers, {"raised": words_of(error)})
+        raise
+
+
+def _answer_all(runtime: Any, artifact: Path, answers: Any) -> None:
     before = _resident_bytes()
     start = time.perf_counter()
     runtime.load(artifact)

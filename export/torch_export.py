@@ -16,7 +16,7 @@ from export.layers import layers
 from export.source import Source
 from export.torch_export_graph import named_bytes, network_in, traced
 from export.torch_export_runtime import MODEL
-from export.torch_export_snippets import AOTI, IMAGES, PT2, TEXT
+from export.torch_export_snippets import AOTI, IMAGES, INT8, PT2, TEXT
 from lightning_modules.transformer.network import Transformer
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.bfloat16}
@@ -63,7 +63,7 @@ class Pt2Exporter(Exporter):
             layers_quantized=len(chosen.quantized),
             layers_skipped=chosen.skipped,
             logits=torch.inference_mode()(module),
-            snippet=PT2 + (TEXT if source.kind == "text" else IMAGES),
+            snippet=(INT8 if self.quantizes else "") + PT2 + (TEXT if source.kind == "text" else IMAGES),
             components=components(named_bytes(program), file.stat().st_size),
             embedding=plain if source.kind == "text" else None,
             head=plain if source.kind == "text" else None,

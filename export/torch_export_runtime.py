@@ -17,6 +17,7 @@ MODEL = "model.pt2"
 class Pt2Runtime(Recompute, TokenizerFile):
     """`torch.export.load`, which unpickles: a file may run code, so only files of trusted origin may be loaded."""
 
+    name: str = "torch"
     packages: tuple[str, ...] = ("torch", "torchao", "tokenizers")
     trusted_only = True
 
@@ -51,6 +52,7 @@ class Pt2Runtime(Recompute, TokenizerFile):
 class AotiRuntime(Pt2Runtime):
     """`aoti_load_package`, which runs the native code in the file: only for files of trusted origin."""
 
+    name = "torch (AOTInductor)"
     packages = ("torch", "tokenizers")
 
     def _read(self, file: Path) -> Any:

@@ -2,10 +2,17 @@
 
 PT2 = """
 import torch
-import torchao.quantization  # defines 8-bit weights; the other schemes do without
 
 model = torch.export.load("model.pt2").module()  # unpickles: only files of trusted origin
 """
+
+INT8 = """
+import logging
+
+logging.getLogger("torch.utils._pytree").setLevel("ERROR")  # else it remarks on how torchao registers classes
+import torchao.quantization  # defines 8-bit weights
+"""
+"""Comes first where there are such."""
 
 AOTI = """
 import torch
@@ -30,7 +37,7 @@ from tokenizers import Tokenizer
 tokenizer = Tokenizer.from_file("tokenizer.json")
 ids = tokenizer.encode("In the beginning").ids
 with torch.inference_mode():
-    for _ in range(20):
+    for _ in range(10):
         ids = ids + [int(model(torch.tensor([ids]))[0, -1].argmax())]
 print(tokenizer.decode(ids))
 """

@@ -55,6 +55,7 @@ class TorchAoExporter(QuantizedDirectoryExporter):
             raise ValueError(f"group_size={group_size} does not go with scheme={scheme}")
         self.scheme: Scheme = scheme
         self.max_kl, self.group_size = max_kl, group_size
+        self.needs_gpu = scheme in CUDA_ONLY
 
     def unavailable(self) -> str | None:
         """What of the hardware is missing: only then would the file be run by the kernels that it is for."""
@@ -85,7 +86,7 @@ class TorchAoExporter(QuantizedDirectoryExporter):
         from torchao.utils import TorchAOBaseTensor
         from transformers import TorchAoConfig
 
-        if self.scheme in CUDA_ONLY:
+        if self.needs_gpu:
             model.to("cuda")
         chosen = frozenset(names)
         quantize_(model, self._configuration(), filter_fn=lambda _, name: name in chosen)

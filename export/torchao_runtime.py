@@ -11,6 +11,7 @@ from export.quantized_runtime import QuantizedRuntime
 class TorchAoRuntime(QuantizedRuntime):
     """Language models by `transformers` with torchao, image classifiers by torchao's own tensors."""
 
+    name = "transformers or torch, with torchao"
     packages = (*QuantizedRuntime.packages, "torchao", "accelerate")
 
     def load(self, directory: Path) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 class TransformersRuntime:
     """The Hugging Face library, from the files alone and without the network; code beside the weights is not run."""
 
+    name: ClassVar[str] = "transformers"
     packages: ClassVar[tuple[str, ...]] = ("torch", "transformers", "tokenizers", "safetensors")
     trusted_only = False
     recomputes = False

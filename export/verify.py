@@ -3,7 +3,6 @@
 It knows only the artifact and the samples: nothing of the run, the network or the exporter's state.
 """
 
-import importlib
 import json
 import os
 import sys
@@ -18,7 +17,8 @@ from torch import Tensor
 
 from export.decode_speed import copy_bytes_per_second, decode_speed
 from export.exporter import Runtime
-from export.fresh_process import LOGITS, REQUEST, RESULT, SAMPLES
+from export.fresh_process import FAILURE, LOGITS, REQUEST, RESULT, SAMPLES
+from export.runtimes import make_runtime, words_of
 from export.score import Score, score
 from export.source import Samples
 
@@ -49,13 +49,6 @@ def main(scratch: Path) -> None:
     partial = scratch / f".{RESULT}"
     partial.write_text(json.dumps(result))
     os.replace(partial, scratch / RESULT)
-
-
-def make_runtime(path: str) -> Runtime:
-    """The runtime class at the dotted `path`, made."""
-    module, _, name = path.rpartition(".")
-    runtime: Runtime = getattr(importlib.import_module(module), name)()
-    return runtime
 
 
 def versions(runtime: Runtime) -> dict[str, str]:
@@ -96,4 +89,9 @@ def _check(runtime: Runtime, inputs: Tensor) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    folder = Path(sys.argv[1])
+    try:
+        main(folder)
+    except Exception as error:
+        (folder / FAILURE).write_text(words_of(error), encoding="utf-8")
+        raise

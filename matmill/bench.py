@@ -12,6 +12,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
+from matmill.artifact import read_artifacts
 from matmill.launch import Launch
 
 MEASUREMENTS = {
@@ -31,9 +32,12 @@ WARM_UP_STEPS = 3
 
 def run(config: DictConfig) -> int:
     """Measure the config: how depends on `what` (conf/bench.yaml)."""
-    from matmill.schema import check
+    from matmill.schema import check, check_settings
     from matmill.settings import Bench
 
+    check_settings(config, Bench)
+    if config.what == "decode":
+        read_artifacts(config.artifact)  # what is wrong with them is said before anything slow is imported
     check(config, Bench)
     if config.what == "train":
         return _train(config)

@@ -20,7 +20,7 @@ from rich.progress import track
 from rich.table import Table
 
 from export.decode_speed import copy_bytes_per_second
-from matmill.artifact import Artifact, find_artifact
+from matmill.artifact import Artifact, read_artifacts
 from matmill.errors import ConfigError
 from matmill.timed_artifacts import Worker, medians, workers
 
@@ -30,17 +30,15 @@ ROUNDS = 3
 
 def run(config: DictConfig) -> int:
     """Time every artifact at every batch size, in turn, and print a row for each."""
-    paths = [config.artifact] if isinstance(config.artifact, str) else list(config.artifact)
-    artifacts = [find_artifact(path, config.trust) for path in paths]
-    kinds = {artifact.figures["kind"] for artifact in artifacts}
-    if len(kinds) > 1:
-        raise ConfigError("artifact: models of text and of images cannot be set side by side")
+    artifacts = read_artifacts(config.artifact)
+    for artifact in artifacts:
+        artifact.check_runtime(config.trust)
     found = rows(artifacts, config)
     if config.format == "json":
         json.dump(found, sys.stdout, indent=2)
         print()
     else:
-        _show(found, kinds.pop())
+        _show(found, artifacts[0].figures["kind"])
     if config.plot:
         from report.decoding import write_page
 

@@ -81,6 +81,10 @@ def _check(config: DictConfig) -> None:
         raise ConfigError(f"what=coordinates: needs a transformer, not model._target_={config.model._target_}")
     if config.model.d_ff is not None:
         raise ConfigError(f"model.d_ff={config.model.d_ff}: must be null for what=coordinates, to grow with the width")
+    if config.model.head_dim is not None:
+        raise ConfigError(f"model.head_dim={config.model.head_dim}: must be null for what=coordinates, as model.d_ff")
+    if len(set(config.widths)) < len(config.widths):
+        raise ConfigError("widths: name each once")
     if config.model.weights is not None:
         raise ConfigError("model.weights: must be null for what=coordinates, which begins at first weights")
 

@@ -17,6 +17,9 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 _SHARED_WITHIN_S = 60.0
 """How long a network's file system may take to show one machine's file to another."""
 
+_LOOKS, _LOOK_S = 5, 0.1
+"""So often, and so far apart, the lock is asked for: a report that looks whether it is free holds it for a moment."""
+
 
 class Claim:
     """A run directory's lock, held until the process ends, so two runs never share a directory by accident."""
@@ -77,8 +80,14 @@ class Claim:
 
 
 def _lock(file: IO[str]) -> None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
+    for look in range(_LOOKS):
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if look + 1 == _LOOKS:
+                raise
+            time.sleep(_LOOK_S)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            return None

@@ -126,6 +126,10 @@ def _dispatch(arguments: Arguments) -> int:
     config = compose(PRIMARY.get(arguments.command, arguments.command), arguments.overrides, arguments.config_dir)
     if arguments.paths:
         config.paths = [*config.paths, *arguments.paths]
+    if isinstance(config.get("run"), str):
+        from matmill.best_run import run_at
+
+        config.run = run_at(config.run)
     arguments.debug = arguments.debug or config.get("debug") is True
     status = _elsewhere(config, arguments) if arguments.command in ("train", "bench") else None
     if status is not None:

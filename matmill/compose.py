@@ -18,7 +18,7 @@ from hydra.core.utils import setup_globals
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from matmill.errors import ConfigError, did_you_mean, one_line
+from matmill.errors import ConfigError, did_you_mean, did_you_mean_some, one_line
 from matmill.launch import Launch
 from matmill.loader import Loader, leaves
 from matmill.overrides import parse_overrides, refuse_sweeps
@@ -26,6 +26,8 @@ from utilization.hardware import HARDWARE
 
 CONF_DIR = Path(__file__).resolve().parent.parent / "conf"
 COMMAND_LINE = "command line"
+LISTED_BY_HELP = {"export": "matmill export --help"}
+"""Groups with too many options for a message, and the command that says of each what it is."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,9 @@ def _composition_message(error: Exception, config_name: str, parsed: Sequence[Ov
         if not group:
             return f"{config_name}.yaml: not found in {CONF_DIR}"
         options = loader.get_group_options(group)
+        if group in LISTED_BY_HELP:
+            alike = did_you_mean_some(option, options)
+            return f"{group}={option}: no such {group}{alike}; {LISTED_BY_HELP[group]} lists all {len(options)}"
         listed = f"; options: {', '.join(options)}" if options else ""
         return f"{group}={option}: no such option{did_you_mean(option, options)}{listed}"
     if "Config group override must be" in str(error):

@@ -52,6 +52,16 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
     return f"; did you mean {choice}?" if choice else ""
 
 
+def did_you_mean_some(word: str, choices: Iterable[str], most: int = 5) -> str:
+    """`"; did you mean X, Y or Z?"`: choices that hold `word`, else those most like it; an empty string for none."""
+    candidates = sorted(set(choices))
+    alike = [choice for choice in candidates if len(word) > 2 and word in choice]
+    alike = (alike or difflib.get_close_matches(word, candidates, n=most, cutoff=0.6))[:most]
+    if not alike:
+        return ""
+    return f"; did you mean {' or '.join(filter(None, (', '.join(alike[:-1]), alike[-1])))}?"
+
+
 def one_line(text: object) -> str:
     """`text` with its line breaks and runs of blanks folded into single spaces."""
     return " ".join(str(text).split())

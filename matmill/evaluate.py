@@ -3,6 +3,7 @@
 import json
 from collections import defaultdict
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from annotated_types import Gt, MinLen
@@ -11,8 +12,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from matmill import held_out
 from matmill.errors import ConfigError
+from matmill.run import find_checkpoint
 from matmill.schema import check
 
 
@@ -43,6 +44,7 @@ def run(config: DictConfig) -> int:
 
         row, title = figures_of(config)
     elif config.run is not None:
+        find_checkpoint(Path(config.run), config.checkpoint)  # before what takes seconds to import
         row, title = _of_run(config)
     else:
         raise ConfigError("run, artifact: set one of them: run=RUN or artifact=RUN/exports/NAME")
@@ -61,6 +63,8 @@ def run(config: DictConfig) -> int:
 
 def _of_run(config: DictConfig) -> tuple[dict[str, Any], str]:
     """Figures of the run's checkpoint, and what they are of."""
+    from matmill import held_out
+
     loaded = held_out.load(config.run, config.checkpoint, ten_crop=config.ten_crop)
     metrics = evaluate(loaded.module, loaded.data)
     row = {"run": str(loaded.path), "checkpoint": loaded.checkpoint, "samples": len(loaded.data.val_set), **metrics}

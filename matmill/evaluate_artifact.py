@@ -8,8 +8,8 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from matmill.artifact import Artifact, find_artifact
-from matmill.errors import ConfigError
+from matmill.artifact import Artifact, read_artifact
+from matmill.source import check_source, load_source
 
 
 def figures_of(config: DictConfig) -> tuple[dict[str, Any], str]:
@@ -20,20 +20,26 @@ def figures_of(config: DictConfig) -> tuple[dict[str, Any], str]:
     Raises:
         ConfigError: there is no such artifact, or it is not known what data to score it on.
     """
-    artifact = find_artifact(config.artifact, config.trust)
+    artifact = read_artifact(config.artifact)
+    run = _run_of(artifact, config.run)
+    check_source(run, config.checkpoint, config.text)
+    artifact.check_runtime(config.trust)
+    from export.exporter import ExportError
     from export.fresh_process import Request, limit, verify
     from export.score import batch_size
-    from matmill.source import load_source
 
-    source = load_source(_run_of(artifact, config.run), config.checkpoint, config.score_samples, config.text)
+    source = load_source(run, config.checkpoint, config.score_samples, config.text)
     if source.kind != artifact.figures["kind"]:
-        raise ConfigError(f"artifact={artifact.path}: is of {artifact.figures['kind']}, the data of {source.kind}")
+        raise artifact.error(f"is a model of {artifact.figures['kind']}; the data of run={run} are {source.kind}")
     begin = time.perf_counter()
     batch = batch_size(4 * source.logits(source.held_out.inputs[:1]).numel())
     most = limit(len(source.held_out) * (time.perf_counter() - begin))
     request = Request(artifact.runtime, artifact.path, batch, keep=1, texts=[], limit_seconds=most)
     with tempfile.TemporaryDirectory() as folder:
-        score = verify(request, source.held_out, Path(folder) / "scratch").score
+        try:
+            score = verify(request, source.held_out, Path(folder) / "scratch").score
+        except ExportError as error:
+            raise artifact.error(str(error)) from error
     unit = "tokens" if source.kind == "text" else "samples"
     row: dict[str, Any] = {"artifact": str(artifact.path), "samples": len(source.held_out), "val_loss": score.loss}
     if source.kind == "text":
@@ -49,5 +55,5 @@ def _run_of(artifact: Artifact, run: str | None) -> str:
         return run
     above = artifact.path.parent.parent
     if artifact.path.parent.name != "exports" or not (above / "config.yaml").is_file():
-        raise ConfigError(f"artifact={artifact.path}: does not lie in a run's exports/; give the data by run=RUN")
+        raise artifact.error("does not lie in a run's exports/; give the data by run=RUN")
     return str(above)

@@ -6,44 +6,26 @@ import logging
 import signal
 import sys
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from annotated_types import Ge, Gt, MinLen
 from omegaconf import DictConfig
 
 from matmill.errors import ConfigError, describe, one_line
+from matmill.export_settings import Export, check_before_imports
 from matmill.export_table import show
 from matmill.schema import check
+from matmill.source import is_run, load_source
 from matmill.targets import build
-from matmill.values import Target
 
 if TYPE_CHECKING:
     from export.exporter import Exporter
     from export.source import Source
 
 
-@dataclass(kw_only=True)
-class Export:
-    """The settings of the command."""
-
-    run: Annotated[str, MinLen(1)]
-    export: dict[str, Target]
-    choice: Literal["auto", "all"] | None
-    target: Literal["server_gpu", "laptop", "phone", "browser"] | None
-    prefer: Literal["bytes", "speed"]
-    max_bytes: Annotated[float, Gt(0)] | None
-    checkpoint: str
-    max_loss_increase: Annotated[float, Ge(0)] | None
-    skip: list[str]
-    qat_steps: Annotated[int, Ge(0)]
-    qat_lr: Annotated[float, Gt(0)]
-    score_samples: Annotated[int, Gt(0)] | None
-    text: Annotated[str, MinLen(1)] | None
-    output: Annotated[str, MinLen(1)] | None
-    allow_targets: list[str]
-    debug: bool
+NO_FINE_TUNING = "has no quantization that could be trained with"
+"""Why an export is refused, or left out of all, where `qat_steps` are asked for."""
 
 
 def run(config: DictConfig) -> int:
@@ -52,24 +34,23 @@ def run(config: DictConfig) -> int:
     Raises:
         ConfigError: a setting is wrong, or there is no such export of the run's network.
     """
+    check_before_imports(config)
     check(config, Export, supplied=(), filled=())
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what is half-written is removed
     if config.choice == "auto":
         from matmill.export_choice import choose
 
         return choose(config)
-    for key in ("target", "max_bytes"):
-        if config[key] is not None:
-            raise ConfigError(f"{key}: is a key of export=auto only")
-    if not config.export and config.choice is None:
-        raise ConfigError("export: name at least one, or export=all, or export=auto")
     from export.layers import named_layers
-    from matmill.source import load_source
 
     exporters: dict[str, Exporter] = build(config.export, list(config.allow_targets))
     for name, exporter in exporters.items():
         if (reason := exporter.unavailable()) is not None:
             raise ConfigError(f"export={name}: {reason}")
+        if config.skip and not exporter.quantizes:
+            raise ConfigError(f"skip: export={name} quantizes nothing that could be skipped; export it without")
+        if config.qat_steps and exporter.quantization_aware() is None:
+            raise ConfigError(f"qat_steps: export={name} {NO_FINE_TUNING}")
     quiet_exporters()
     source = load_source(config.run, config.checkpoint, config.score_samples, config.text)
     for name, exporter in exporters.items():
@@ -80,10 +61,9 @@ def run(config: DictConfig) -> int:
     except ValueError as error:
         raise ConfigError(str(error)) from error
     if config.choice == "all":
-        exporters |= _all(source)
-    sources = {name: _fine_tuned(name, exporter, source, config) for name, exporter in exporters.items()}
+        exporters = _all(source, config) | exporters
     target = exports_directory(config, source)
-    done = {name: export_one(name, exporters[name], sources[name], target, config) for name in exporters}
+    done = {name: export_one(name, exporter, source, target, config) for name, exporter in exporters.items()}
     show(done, target)
     return int(any(isinstance(result, str) for result in done.values()))
 
@@ -97,12 +77,14 @@ def quiet_exporters() -> None:
     logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
 
 
-def _all(source: Source) -> dict[str, Exporter]:
+def _all(source: Source, config: DictConfig) -> dict[str, Exporter]:
     """Every shipped export of such a network that can be made here; it is said why others cannot."""
     from matmill.export_choice import shipped
 
     found = {name: exporter for name, exporter in shipped().items() if exporter.supports(source)}
     reasons = {name: exporter.unavailable() for name, exporter in found.items()}
+    if config.qat_steps:
+        reasons |= {name: NO_FINE_TUNING for name in found if found[name].quantization_aware() is None}
     for name, reason in reasons.items():
         if reason is not None:
             say(f"{name}: left out: {reason}")
@@ -113,8 +95,7 @@ def exports_directory(config: DictConfig, source: Source) -> Path:
     """Where exports are written: `output`, or the run's exports/, or exports/NAME here for a model from elsewhere."""
     if config.output is not None:
         return Path(config.output).absolute()
-    run = Path(config.run)
-    return run.absolute() / "exports" if (run / "config.yaml").is_file() else Path("exports", source.name).absolute()
+    return (Path(config.run, "exports") if is_run(config.run) else Path("exports", source.name)).absolute()
 
 
 def export_one(name: str, exporter: Exporter, source: Source, target: Path, config: DictConfig) -> dict[str, Any] | str:
@@ -122,9 +103,12 @@ def export_one(name: str, exporter: Exporter, source: Source, target: Path, conf
     from export.exporter import ExportError
     from export.pipeline import export
 
-    say(f"{name}: writing, reloading and scoring")
+    skip = config.skip if exporter.quantizes else ()
     try:
-        return export(source, name, exporter, target / name, config.max_loss_increase, config.skip)
+        if config.qat_steps:
+            source = _fine_tuned(name, exporter, source, config)
+        say(f"{name}: writing, reloading and scoring")
+        return export(source, name, exporter, target / name, config.max_loss_increase, skip)
     except Exception as error:  # whatever a format's library raises; the other exports are still made
         if config.debug:
             raise
@@ -132,19 +116,14 @@ def export_one(name: str, exporter: Exporter, source: Source, target: Path, conf
 
 
 def _fine_tuned(name: str, exporter: Exporter, source: Source, config: DictConfig) -> Source:
-    """The source with weights that were trained on for `qat_steps` under the export's quantization, if it is asked."""
-    if not config.qat_steps:
-        return source
+    """The source with weights that were trained on for `qat_steps` under the export's quantization."""
     from export.layers import named_layers
     from matmill import held_out
     from matmill.export_source import standard
     from matmill.qat import fine_tune
 
     quantization = exporter.quantization_aware()
-    if quantization is None:
-        raise ConfigError(f"qat_steps: there is no fine-tuning with the quantization of export={name}")
-    if not (Path(config.run) / "config.yaml").is_file():
-        raise ConfigError("qat_steps: only a run of matmill's can be trained on; its data belongs to it")
+    assert quantization is not None  # such are refused or left out before
     say(f"{name}: fine-tuning with quantization, {config.qat_steps} steps")
     trained = held_out.load(config.run, config.checkpoint, ten_crop=False)
     skip = named_layers(source.network, config.skip)

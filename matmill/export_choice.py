@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from matmill.compose import CONF_DIR
-from matmill.errors import ConfigError, describe, one_line
+from matmill.errors import describe, one_line
+from matmill.source import load_source
 from matmill.targets import build
 
 if TYPE_CHECKING:
@@ -48,26 +48,19 @@ def choose(config: DictConfig) -> int:
     """Try the candidates, keep the best of those within the limits, and show all; 1 if none is.
 
     Raises:
-        ConfigError: no target is given, or the run cannot be read.
+        ConfigError: the run cannot be read.
     """
+    from export.publish import publish, staging
     from matmill.export import exports_directory, quiet_exporters
-    from matmill.source import load_source
 
-    if config.target is None:
-        raise ConfigError("export=auto: say what for: target=server_gpu, laptop, phone or browser")
-    if config.export or config.qat_steps:
-        raise ConfigError("export=auto: tries its own list; give neither other exports nor qat_steps")
     quiet_exporters()
     source = load_source(config.run, config.checkpoint, config.score_samples, config.text)
     target = exports_directory(config, source)
-    tried = target / f".auto.{os.getpid()}.tmp"
-    try:
+    with staging(target / "auto") as tried:
         rows = _rows(source, tried, config)
         best = _best(rows, config)
         if best is not None:
-            _keep(tried / best["name"], target / best["name"])
-    finally:
-        shutil.rmtree(tried, ignore_errors=True)
+            publish(tried / best["name"], target / best["name"])
     _show(rows, best, config, target)
     return 0 if best is not None else 1
 
@@ -110,8 +103,8 @@ def _try(
 
 def speed(figures: dict[str, Any]) -> float:
     """Tokens a second of one text that goes on, or images a second."""
-    found = figures.get("decode_tokens_per_second_after")
-    return float(figures["samples_per_second_after"] if found is None else found)
+    names = ("decode_tokens_per_second_after", "tokens_per_second_after", "samples_per_second_after")
+    return float(next(figures[name] for name in names if name in figures))
 
 
 def _best(rows: list[dict[str, Any]], config: DictConfig) -> dict[str, Any] | None:
@@ -121,19 +114,14 @@ def _best(rows: list[dict[str, Any]], config: DictConfig) -> dict[str, Any] | No
     return min(within, key=lambda row: row["figures"]["bytes"], default=None)
 
 
-def _keep(found: Path, target: Path) -> None:
-    from export.publish import publish
-
-    publish(found, target)
-
-
 def frontier(rows: list[dict[str, Any]]) -> set[str]:
     """Names of the exports than which none other is both smaller and nearer to the trained network."""
     known = {row["name"]: (row["figures"]["bytes"], row["figures"]["loss_after"]) for row in rows if row["figures"]}
     return {
         name
         for name, (size, loss) in known.items()
-        if not any(s <= size and o <= loss and (s, o) != (size, loss) for s, o in known.values())
+        if math.isfinite(loss)
+        and not any(s <= size and o <= loss and (s, o) != (size, loss) for s, o in known.values())
     }
 
 
@@ -141,6 +129,7 @@ def _show(rows: list[dict[str, Any]], best: dict[str, Any] | None, config: DictC
     from rich.console import Console
     from rich.table import Table
 
+    from export.pipeline import known
     from report.exports import write_page
 
     on_frontier = frontier(rows)
@@ -156,19 +145,23 @@ def _show(rows: list[dict[str, Any]], best: dict[str, Any] | None, config: DictC
             cells = [
                 f"{figures['bytes']:,}",
                 f"{figures['loss_after']:.4f}",
-                f"{figures['loss_increase']:+.2%}",
+                f"{figures['loss_increase']:+z.2%}",
                 f"{rate:,.0f}",
             ]
         mark = " *" if row["name"] in on_frontier else ""
         table.add_row(f"{row['name']}{mark}", *cells, verdict)
     console = Console(markup=False, emoji=False)  # names and reasons are shown as they are
     console.print(table)
+    scored = next((row["figures"]["scored_samples"] for row in rows if row["figures"]), None)
+    if scored is not None:
+        console.print(f"losses over {scored:,} held-out samples", highlight=False)
     console.print("* on the frontier: none tried is both smaller and nearer to the network", highlight=False)
     target.mkdir(parents=True, exist_ok=True)
-    (target / "auto.json").write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
-    known = [{**row["figures"], "name": row["name"]} for row in rows if row["figures"]]
-    if known:
-        write_page(known, target / "auto.html", kept=best["name"] if best else None)
+    (target / "auto.json").write_text(json.dumps(known(rows), indent=2) + "\n", encoding="utf-8")
+    drawn = [{**row["figures"], "name": row["name"]} for row in rows if row["figures"]]
+    drawn = [row for row in drawn if math.isfinite(row["loss_after"])]
+    if drawn:
+        write_page(drawn, target / "auto.html", kept=best["name"] if best else None)
         console.print(f"  {target / 'auto.html'}", highlight=False, soft_wrap=True)
     if best is not None:
         console.print(f"  {target / best['name']}", highlight=False, soft_wrap=True)

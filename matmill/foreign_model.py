@@ -48,6 +48,7 @@ def foreign_source(path: Path, text: str | None, score_samples: int) -> Source:
         "vocab_size": network.vocab_size,
         "separator": separator,
         "separator_id": tokenizer.token_to_id(separator),
+        "end": end,
         "end_id": tokenizer.token_to_id(end),
     }
     (folder / "data.json").write_text(json.dumps(facts), encoding="utf-8")
@@ -57,13 +58,21 @@ def foreign_source(path: Path, text: str | None, score_samples: int) -> Source:
         return ids
 
     return Source(
-        name=path.stem if path.is_file() else path.absolute().name,
+        name=_name(path),
         checkpoint="its files",
         network=network,
         data_directory=folder,
         held_out=samples_of(data, data.val_set, score_samples),
         calibration=lambda count: samples_of(data, data.train_set, count).inputs,
         encode=encode,
+    )
+
+
+def _name(path: Path) -> str:
+    """What its exports are filed under: an export of matmill's has the file `model.gguf`, so its folder's name."""
+    found = path.resolve()
+    return (
+        found.stem if found.is_file() and found.stem != "model" else (found.parent if found.is_file() else found).name
     )
 
 

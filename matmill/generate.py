@@ -12,7 +12,7 @@ from annotated_types import Ge, Gt, Le, MinLen
 from omegaconf import DictConfig
 
 from matmill.errors import ConfigError
-from matmill.run import load_run
+from matmill.run import find_checkpoint, load_run
 from matmill.schema import check
 from matmill.text_stream import TextStream
 
@@ -90,6 +90,7 @@ def run(config: DictConfig) -> None:
 
 
 def _of_run(config: DictConfig, prompts: list[str]) -> Continued:
+    find_checkpoint(Path(config.run), config.checkpoint)  # before what takes seconds to import
     from lightning_modules.transformer.generate import generate
 
     saved, module = load_run(config.run, config.checkpoint)

@@ -1,15 +1,19 @@
 """Continuing prompts with an exported model, in the runtime of its format."""
 
-from collections.abc import Iterator
-from typing import Any
+from __future__ import annotations
 
-import torch
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
 from omegaconf import DictConfig
 
-from matmill.artifact import find_artifact
+from matmill.artifact import read_artifact
 from matmill.errors import ConfigError
 from matmill.generate import Continued
 from matmill.text_stream import TextStream
+
+if TYPE_CHECKING:
+    import torch
 
 
 def of_artifact(config: DictConfig, prompts: list[str]) -> Continued:
@@ -18,12 +22,13 @@ def of_artifact(config: DictConfig, prompts: list[str]) -> Continued:
     Raises:
         ConfigError: it is no language model, cannot be loaded, or a prompt is longer than its context.
     """
+    artifact = read_artifact(config.artifact)
+    if artifact.figures["kind"] != "text":
+        raise artifact.error("classifies images, it does not generate text")
+    artifact.check_runtime(config.trust)
     # Imported before the clock starts: this takes seconds.
     import lightning_modules.transformer.generate  # noqa: F401
 
-    artifact = find_artifact(config.artifact, config.trust)
-    if artifact.figures["kind"] != "text":
-        raise ConfigError(f"artifact={artifact.path}: classifies images, it does not generate text")
     runtime, context = artifact.load(), int(artifact.figures["max_sequence_length"])
     ids = runtime.token_ids(prompts)
     for number, tokens in enumerate(ids, 1):
@@ -36,6 +41,8 @@ def of_artifact(config: DictConfig, prompts: list[str]) -> Continued:
 def _steps(
     runtime: Any, prompts: list[list[int]], config: DictConfig, stop: int | None, context: int
 ) -> Iterator[list[int | None]]:
+    import torch
+
     generator = torch.Generator().manual_seed(config.seed)
     for row, prompt in enumerate(prompts):
         room = min(len(prompt) + config.max_new_tokens, context)
@@ -51,6 +58,8 @@ def _steps(
 
 
 def _drawn(logits: torch.Tensor, config: DictConfig, generator: torch.Generator) -> int:
+    import torch
+
     from lightning_modules.transformer.generate import filtered_probabilities
 
     logits = logits.float()

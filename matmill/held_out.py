@@ -10,7 +10,7 @@ from omegaconf import DictConfig, open_dict
 
 from matmill import assemble
 from matmill.errors import ConfigError
-from matmill.run import load_config, load_run
+from matmill.run import find_checkpoint, load_config, load_run
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def load(path: str, checkpoint: str, **data_settings: Any) -> TrainedRun:
     from datamodules.base import WindowDataModule
 
     run = Path(path).absolute()
-    config = load_config(run)
+    config, found = load_config(run), find_checkpoint(run, checkpoint)
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     with open_dict(config):
         for name, value in data_settings.items():
@@ -47,15 +47,7 @@ def load(path: str, checkpoint: str, **data_settings: Any) -> TrainedRun:
         raise ConfigError(f"run={path}: its data module is not one of matmill's, which know their held-out samples")
     _same_data(run, data.fingerprint)
     _, module = load_run(run, checkpoint)
-    return TrainedRun(run, config, module, data, _checkpoint_name(run, checkpoint))
-
-
-def _checkpoint_name(run: Path, checkpoint: str) -> str:
-    from callbacks.checkpoints import CheckpointFolder
-
-    folder = CheckpointFolder(run / "checkpoints")
-    found = {"best": folder.best() or folder.latest(), "latest": folder.latest()}.get(checkpoint)
-    return found.name if found else checkpoint
+    return TrainedRun(run, config, module, data, found.name)
 
 
 def _same_data(run: Path, fingerprint: str) -> None:

@@ -55,6 +55,12 @@ def redact(config: DictConfig) -> DictConfig:
     return redacted
 
 
+def redact_word(word: str) -> str:
+    """The override `word` with ``***`` for its value where that is secret."""
+    key, equals, value = word.partition("=")
+    return f"{key}{equals}{_redact(value, is_secret(key.rpartition('.')[2]), known=[])}" if equals else word
+
+
 def is_secret(key: str) -> bool:
     """Whether a key of this name holds a secret: its last words say so, as in `WANDB_API_KEY`."""
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key)

@@ -14,9 +14,7 @@ from callbacks.checkpoints import CheckpointFolder
 from matmill.claim import Claim
 from matmill.errors import ConfigError
 from matmill.redact import redact
-
-_FREE = {"micro_batch_size", "eval_micro_batch_size", "num_workers", "cache_dir", "weights"}
-"""Keys of `model` and `data` that may differ when a run continues: they change how it is computed, not what."""
+from matmill.run_identity import differences
 
 _current: "RunDirectory | None" = None
 
@@ -62,13 +60,11 @@ class RunDirectory:
         file = self.path / "config.yaml"
         if not file.is_file():
             return
-        before, now = OmegaConf.load(file), redact(config)
-        for key in ("seed", "data", "model"):
-            for name, old, new in _differences(key, OmegaConf.select(before, key), OmegaConf.select(now, key)):
-                raise ConfigError(
-                    f"run_dir={self.path} was started with {name}={old}, now it is {new}: "
-                    "continue with the former value or choose another run_dir"
-                )
+        for name, old, new in differences(OmegaConf.load(file), redact(config)):
+            raise ConfigError(
+                f"run_dir={self.path} was started with {name}={old}, now it is {new}: "
+                "continue with the former value or choose another run_dir"
+            )
 
     def resume_from(self, resume: str) -> Path | None:
         """The checkpoint that `resume` names: `auto`, `never`, or the path of a checkpoint or a run directory.
@@ -136,18 +132,39 @@ def load_config(path: Path) -> DictConfig:
     Raises:
         ConfigError: `path` is no run directory.
     """
-    file = path / "config.yaml"
-    if not file.is_file():
-        raise ConfigError(f"run={path}: not a run directory (it has no config.yaml)")
-    config = OmegaConf.load(file)
+    config = OmegaConf.load(_config_file(path))
     assert isinstance(config, DictConfig)
     return config
+
+
+def _config_file(path: Path) -> Path:
+    file = path / "config.yaml"
+    if not file.is_file():
+        problem = "not a run directory (it has no config.yaml)" if path.exists() else "not there"
+        raise ConfigError(f"run={path}: {problem}")
+    return file
+
+
+def find_checkpoint(path: Path, checkpoint: str) -> Path:
+    """The checkpoint of the run at `path` that is `best` (falls back to the newest), `latest`, or has that name.
+
+    Raises:
+        ConfigError: `path` is no run, or has no such checkpoint.
+    """
+    _config_file(path)
+    folder = CheckpointFolder(path / "checkpoints")
+    named = {"best": folder.best() or folder.latest(), "latest": folder.latest()}
+    found = named[checkpoint] if checkpoint in named else folder.path / checkpoint
+    if found is None or not (found / "meta.pt").is_file():
+        names = ", ".join(p.name for p in folder.all()) or "none yet"
+        raise ConfigError(f"run={path}: no checkpoint {checkpoint!r} (there: {names})")
+    return found
 
 
 def load_run(path: str | Path, checkpoint: str = "best") -> tuple[DictConfig, Any]:
     """A trained run for use: its config and its module on the CPU, in evaluation mode, weights loaded.
 
-    `checkpoint` is `best` (falls back to the newest), `latest`, or the name of one such as `step-00000100`.
+    `checkpoint`: see `find_checkpoint`.
 
     Raises:
         ConfigError: `path` is no run, or has no such checkpoint.
@@ -158,13 +175,7 @@ def load_run(path: str | Path, checkpoint: str = "best") -> tuple[DictConfig, An
     from strategies.checkpoint import load_model
 
     path = Path(path)
-    config = load_config(path)
-    folder = CheckpointFolder(path / "checkpoints")
-    named = {"best": folder.best() or folder.latest(), "latest": folder.latest()}
-    found = named[checkpoint] if checkpoint in named else folder.path / checkpoint
-    if found is None or not (found / "meta.pt").is_file():
-        names = ", ".join(p.name for p in folder.all()) or "none yet"
-        raise ConfigError(f"run={path}: no checkpoint {checkpoint!r} (there: {names})")
+    config, found = load_config(path), find_checkpoint(path, checkpoint)
     _verify(found)
     module = build(config.model, list(config.allow_targets), optimizer=None)
     with torch.device("meta"):
@@ -179,11 +190,3 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.write_text(json.dumps(content, indent=2) + "\n")
     os.replace(temporary, path)
-
-
-def _differences(key: str, before: Any, now: Any) -> list[tuple[str, Any, Any]]:
-    """(full key, former value, present value) of every leaf that differs."""
-    if isinstance(before, DictConfig) and isinstance(now, DictConfig):
-        names = [str(name) for name in {**before, **now} if name not in _FREE]
-        return [row for name in names for row in _differences(f"{key}.{name}", before.get(name), now.get(name))]
-    return [] if before == now else [(key, before, now)]

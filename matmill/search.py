@@ -11,26 +11,29 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from matmill.best import write_best
+from matmill.cluster_trials import check_cluster
 from matmill.compose import compose, create_loader
 from matmill.errors import ConfigError
 from matmill.loader import leaves
-from matmill.multirun import run_trials, sweep_directory
+from matmill.multirun import report_sweep, run_trials, sweep_directory
 from matmill.overrides import parse_overrides
+from matmill.redact import redact_word
 from matmill.schema import check
 from matmill.targets import build, resolve
 from matmill.workers import count_workers
-from sweeps.results import write_trials
+from sweeps.description import write_description
 from sweeps.search import Search
 from sweeps.space import Space, build_space
+from sweeps.spawn import Spawner
 from sweeps.storage import quiet
 from sweeps.study import SharedStudy
 
 
-def run_search(own: Sequence[str], words: Sequence[str], config_dir: str | None) -> int:
+def run_search(own: Sequence[str], words: Sequence[str], config_dir: str | None, starter: Spawner) -> int:
     """Run the study in `sweep_dir` to `sweep.n_trials` trials; the exit status, as `matmill.multirun.run_all` has it.
 
-    `own` are the overrides of the sweep itself, `words` those of its trials. Leaves trials.csv and, of the best,
-    experiment/best.yaml.
+    `own` are the overrides of the sweep itself, `words` those of its trials; `starter` starts their processes. Leaves
+    trials.csv, report.html and, of the best, experiment/best.yaml.
 
     Raises:
         ConfigError: a setting is wrong, the space cannot be searched, or the directory holds another sweep.
@@ -40,6 +43,8 @@ def run_search(own: Sequence[str], words: Sequence[str], config_dir: str | None)
     config, space, fixed = asked.config, asked.space, asked.fixed
     settings = config.sweep
     pruner = _pruner(config)
+    if config.launcher.kind == "slurm":
+        check_cluster(config)
     directory = sweep_directory(config)
     study = SharedStudy(
         directory, space, _sampler_maker(config), build(settings.pruner, list(config.allow_targets)),
@@ -47,12 +52,16 @@ def run_search(own: Sequence[str], words: Sequence[str], config_dir: str | None)
         directions=[objective.direction for objective in settings.objectives],
         n_trials=settings.n_trials, seed=settings.seed, storage=settings.storage,
         name=settings.study_name or (str(directory) if settings.storage else "sweep"),
-        identity_words={"overrides": sorted(fixed)},
+        identity_words={"overrides": sorted(map(redact_word, fixed))},
     )  # fmt: skip
+    write_description(
+        directory, space, study.metrics, [objective.direction for objective in settings.objectives], settings.n_trials
+    )
     search = Search(study, pruner)
     print(f"{settings.n_trials} trials in {directory}", flush=True)
-    status = run_trials(search, config, directory, fixed, config_dir, asked.devices)
+    status = run_trials(search, config, directory, fixed, config_dir, asked.devices, starter)
     _conclude(study, fixed, config_dir)
+    report_sweep(directory)
     return status
 
 
@@ -73,7 +82,7 @@ def read_search(own: Sequence[str], words: Sequence[str], config_dir: str | None
 
     Raises:
         ConfigError: a setting is wrong there, or nothing is swept.
-        ValueError: the space cannot be searched.
+        SweepError: the space cannot be searched.
     """
     parsed = parse_overrides(words, create_loader(config_dir))
     fixed = [override.input_line or "" for override in parsed if not override.is_sweep_override()]
@@ -89,9 +98,10 @@ def read_search(own: Sequence[str], words: Sequence[str], config_dir: str | None
 
 
 def _conclude(study: SharedStudy, fixed: Sequence[str], config_dir: str | None) -> None:
-    """Mark the best in trials.csv and write them as experiments."""
+    """Say which are the best, and write them as experiments."""
     best = study.best()
-    write_trials(study.directory, study.rows(), [trial.number for trial in best])
+    for former in (study.directory / "experiment").glob("best_*.yaml"):  # of a Pareto set that may be another by now
+        former.unlink()
     if not best:
         print("no trial has finished: there is no best one", flush=True)
         return
@@ -134,8 +144,6 @@ def _pruner(config: DictConfig) -> dict[str, Any] | None:
     """
     node = OmegaConf.to_container(config.sweep.pruner, resolve=True)
     assert isinstance(node, dict)
-    if config.launcher.kind != "local":
-        raise ConfigError(f"launcher={config.launcher.kind}: a search runs its trials as processes of this machine")
     if node["_target_"] == "optuna.pruners.NopPruner":
         return None
     if len(config.sweep.objectives) > 1:

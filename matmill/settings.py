@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, MinLen
+from pydantic import AfterValidator
 
+from matmill.slurm_time import time_limit
 from matmill.values import Target
 
 
@@ -52,7 +54,7 @@ class Launcher:
     gpus_per_node: Annotated[int, Ge(0)] = 0
     cpus_per_task: Annotated[int, Ge(1)] | None = None
     memory_per_node: str | int | None = None
-    time: str | int | None = None
+    time: Annotated[str | int | None, AfterValidator(time_limit)] = None
     partition: str | None = None
     account: str | None = None
     qos: str | None = None
@@ -76,7 +78,7 @@ class Sweep:
     """`sweep`: what -m does. All but `kind`, `parallel` and `timeout` (seconds) are of `hydra/sweeper=optuna`."""
 
     kind: Literal["grid", "optuna"]
-    parallel: Annotated[int, Ge(1)] | Literal["auto"]
+    parallel: Annotated[int, Ge(1)] | Literal["auto"] | None
     timeout: Annotated[float, Gt(0)] | None
     n_trials: Annotated[int, Ge(1)] = 1
     objectives: Annotated[list[Objective], MinLen(1)] = field(default_factory=list)

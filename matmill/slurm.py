@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,10 +13,11 @@ from pathlib import Path
 from hydra.core.override_parser.types import Quote, QuotedString
 from omegaconf import DictConfig
 
-from matmill.errors import ConfigError, one_line
+from matmill.errors import ConfigError
 from matmill.launch import Launch
 from matmill.overrides import parse_overrides
 from matmill.schema import check
+from sweeps.slurm_queue import sbatch
 
 # srun ends all tasks when one has failed, or the others would wait for it. Its exit status says little, as tasks that
 # it ends count too, so what decides is a status.json of this very start.
@@ -48,9 +48,29 @@ def submit(config: DictConfig, overrides: Sequence[str], config_dir: str | None)
     Raises:
         ConfigError: a setting is wrong, this is a job's process already, or sbatch refuses.
     """
-    check(config)
     if Launch.read().world_size > 1:
         raise ConfigError("launcher=slurm: submits a job and is started once, without torchrun or srun")
+    file = write_script(config, overrides, config_dir)
+    print(file)
+    if not config.launcher.submit:
+        return 0
+    if shutil.which("sbatch") is None:
+        print(f"matmill train: there is no sbatch here; where there is: sbatch {file}", file=sys.stderr)
+        return 0
+    try:
+        print(f"job {sbatch(file, os.environ)}")
+    except ValueError as error:
+        raise ConfigError(f"launcher=slurm: {error}") from error
+    return 0
+
+
+def write_script(config: DictConfig, overrides: Sequence[str], config_dir: str | None) -> Path:
+    """Check the composed `config` and write its RUN/slurm/job.sh; the file.
+
+    Raises:
+        ConfigError: a setting is wrong, or the directory cannot be written.
+    """
+    check(config)
     if config.devices == "auto":
         raise ConfigError("devices=auto: with launcher=slurm say how many processes a machine gets")
     file = Path(config.run_dir).absolute() / "slurm" / "job.sh"
@@ -63,19 +83,7 @@ def submit(config: DictConfig, overrides: Sequence[str], config_dir: str | None)
         file.write_text(script(config, file, words))
     except OSError as error:
         raise ConfigError(f"run_dir={config.run_dir}: {error.strerror}") from error
-    print(file)
-    if not config.launcher.submit:
-        return 0
-    if shutil.which("sbatch") is None:
-        print(f"matmill train: there is no sbatch here; where there is: sbatch {file}", file=sys.stderr)
-        return 0
-    # The job outlives a sweep that has submitted it, and would miss it as its parent.
-    environment = {name: value for name, value in os.environ.items() if name != "MATMILL_SWEEPER"}
-    done = subprocess.run(["sbatch", "--parsable", str(file)], capture_output=True, text=True, env=environment)
-    if done.returncode:
-        raise ConfigError(f"launcher=slurm: {one_line(done.stderr) or 'sbatch failed'}")
-    print(f"job {done.stdout.partition(';')[0].strip()}")
-    return 0
+    return file
 
 
 def script(config: DictConfig, file: Path, words: Sequence[str]) -> str:

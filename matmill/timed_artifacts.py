@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
+from export.runtimes import failure
 from matmill.artifact import Artifact
-from matmill.errors import ConfigError
 
 LIMIT_SECONDS = 3600.0
 """A worker that has not answered for so long is taken to hang."""
@@ -46,15 +46,15 @@ class Worker:
     def _answer(self) -> dict[str, Any]:
         assert self.process.stdout is not None
         if not select.select([self.process.stdout], [], [], LIMIT_SECONDS)[0]:
-            raise ConfigError(f"artifact={self.artifact.path}: its runtime has not answered for {LIMIT_SECONDS:,.0f} s")
+            raise self.artifact.error(f"its runtime has not answered for {LIMIT_SECONDS:,.0f} s")
         line = self.process.stdout.readline()
-        if line:
-            found: dict[str, Any] = json.loads(line)
+        found: dict[str, Any] = json.loads(line) if line else {}
+        if found and "raised" not in found:
             return found
         code = self.process.wait()
         self._log.seek(0)
-        words = self._log.read().strip().rpartition("\n")[2]
-        raise ConfigError(f"artifact={self.artifact.path}: its runtime ended with status {code}: {words}")
+        words = found.get("raised") or self._log.read().strip().rpartition("\n")[2]
+        raise self.artifact.error(failure(self.artifact.runtime, code, words))
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 import json
 import os
 
+from lightning.pytorch.utilities import rank_zero_warn
+
 from callbacks.pruning import Pruning
 from matmill.launch import Launch
 from matmill.targets import build
@@ -24,4 +26,9 @@ def pruning_of_sweep(allow: list[str]) -> list[Pruning]:
 
     quiet()
     pruner = build(trial["pruner"], allow)
-    return [Pruning(trial["metric"], join_trial(trial["storage"], trial["study"], trial["number"], pruner))]
+    try:
+        joined = join_trial(trial["storage"], trial["study"], trial["number"], pruner)
+    except Exception as error:  # a database's, of whatever kind
+        rank_zero_warn(f"the sweep's study cannot be reached, nothing is pruned: {type(error).__name__}")
+        joined = None
+    return [Pruning(trial["metric"], joined)]

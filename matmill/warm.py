@@ -1,23 +1,21 @@
-"""`python -m matmill.warm MODULE ... DESCRIPTOR`: the server that a sweep forks its trials from."""
+"""`python -m matmill.warm DESCRIPTOR`: the server that a sweep forks its trials from."""
 
-import importlib
 import os
 import socket
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 from sweeps.spawn import Cold, Spawner, Warm
-from sweeps.warm import serve
+from sweeps.warm import load, serve
 
 _EVERY_TRIAL = ("lightning.pytorch", "matmill.train", "report.page")
 
 
-def spawner(modules: list[str], cold: bool) -> Spawner:
-    """What starts a sweep's trials; `modules` are those that they import beside the usual.
+def spawner(cold: bool) -> Spawner:
+    """What starts a sweep's trials.
 
     `cold`: each is a new interpreter. So it must be with GPUs, since a driver that a library initialises while it is
-    imported survives no fork; and where a trial only submits a job there is nothing to load.
+    imported survives no fork.
     """
     from matmill.workers import python_command
 
@@ -25,16 +23,14 @@ def spawner(modules: list[str], cold: bool) -> Spawner:
     fresh = Cold(command)
     if cold or not hasattr(os, "pidfd_open"):
         return fresh
-    server = [sys.executable, "-P", "-m", "matmill.warm", *_EVERY_TRIAL, *modules]
+    server = [sys.executable, "-P", "-m", "matmill.warm"]
     return Warm(server, environment, fresh)
 
 
 def main() -> int:
     """Import, serve, and in each fork train."""
     channel = socket.socket(fileno=int(sys.argv[-1]))
-    for name in sys.argv[1:-1]:
-        with suppress(ImportError):  # the trial will say so
-            importlib.import_module(name)
+    load(_EVERY_TRIAL)
     words = serve(channel)
     if words is None:
         return 0

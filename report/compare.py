@@ -51,14 +51,14 @@ def table(runs: Sequence[Run], beside: Path) -> tuple[list[str], list[list[Cell]
     head = ["run", "status", *settings, *(title for title, _, _ in columns)]
     rows = []
     for index, run in enumerate(runs):
-        cells = [Cell(run.label, href=_link(run, beside)), Cell(run.state)]
+        cells = [Cell(run.label, href=link(run, beside)), Cell(run.state)]
         cells += [value(shown(values[index])) for values in settings.values()]
         cells += [Cell(form(figures[index]), figures[index]) for _, figures, form in columns]
         rows.append(cells)
     return head, rows
 
 
-def _link(run: Run, beside: Path) -> str | None:
+def link(run: Run, beside: Path) -> str | None:
     """The address of the run's own report, if it has one."""
     report = run.path / "report.html"
     if not report.is_file():

@@ -30,16 +30,21 @@ def head_of_one(run: Run) -> str:
     line = " · ".join(escape(str(fact)) for fact in facts if fact)
     error = run.status.get("error")
     failure = f'<p class="failure" role="alert">{escape(str(error))}</p>' if error else ""
-    tiles = "".join(
+    return (
+        f"<header><h1>{escape(run.name)}</h1><p>{said} {line}</p><p class=path>{escape(str(run.path))}</p>{failure}"
+        f"</header>\n{tiles(headline.tiles(run))}"
+    )
+
+
+def tiles(figures: Sequence[headline.Tile]) -> str:
+    """The headline's figures, each with its note."""
+    inner = "".join(
         f"<div><dt>{escape(tile.name)}</dt>"
         f"<dd{' class=unknown' if tile.value == text.UNKNOWN else ''}>{escape(tile.value)}</dd>"
         f"<dd class=note>{escape(tile.note)}</dd></div>"
-        for tile in headline.tiles(run)
+        for tile in figures
     )
-    return (
-        f"<header><h1>{escape(run.name)}</h1><p>{said} {line}</p><p class=path>{escape(str(run.path))}</p>{failure}"
-        f'</header>\n<section id="headline" aria-label="Headline"><dl class="tiles">{tiles}</dl></section>\n'
-    )
+    return f'<section id="headline" aria-label="Headline"><dl class="tiles">{inner}</dl></section>\n'
 
 
 def _state_class(run: Run) -> str:
@@ -55,18 +60,22 @@ def head_of_several(runs: Sequence[Run], title: str, beside: Path) -> str:
     if not runs:
         return head
     columns, rows = compare.table(runs, beside)
+    listed = table("A click on a column's name sorts by it", columns, rows, sortable=True)
+    return head + section("Runs", listed + legend(runs), "runs")
+
+
+def legend(runs: Sequence[Run]) -> str:
+    """The runs with their colours; a click hides one in all figures or shows it again."""
     keys = "".join(
         f'<button type="button" aria-pressed="true" data-run="{index}">'
         f'<span class="key {run_dash(index)}" style="--key:{run_colour(index)}"></span>{escape(run.title)}</button>'
         for index, run in enumerate(runs)
     )
-    legend = (
+    return (
         '<div class="legend" role="group" aria-label="Runs shown in the figures">'
         '<button type="button" data-run="all">all</button><button type="button" data-run="none">none</button>'
         f"{keys}</div>"
     )
-    inner = table("A click on a column's name sorts by it", columns, rows, sortable=True) + legend
-    return head + section("Runs", inner, "runs")
 
 
 def axis_switch(axes: Axes) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from report import catalogue, curves, exports, goodput, heads, memory, roofline, sections, time_parts
 from report.axes import Axes
 from report.discover import label_runs
+from report.figure import Figure
 from report.markup import section
 from report.run import Run
 from report.template import fill, places
@@ -20,6 +21,14 @@ def render(runs: Sequence[Run], predictions: Sequence[dict[str, Any]], title: st
     title: the page's name where it is not of one run. beside: the directory the page will lie in, for links.
     """
     label_runs(runs)
+    alone = len(runs) == 1
+    head = heads.head_of_one(runs[0]) if alone else heads.head_of_several(runs, title, beside)
+    body, figures = parts(runs, predictions)
+    return fill(runs[0].name if alone else title, "".join([head, *body]), figures, len(runs))
+
+
+def parts(runs: Sequence[Run], predictions: Sequence[dict[str, Any]]) -> tuple[list[str], list[Figure]]:
+    """What stands below the head: the pieces of the page in order, and the figures that are drawn in them."""
     axes = Axes(runs)
     alone = len(runs) == 1
     training = curves.draw([*(catalogue.LOSS if alone else catalogue.LOSSES), *catalogue.TRAINING], runs, axes)
@@ -31,14 +40,11 @@ def render(runs: Sequence[Run], predictions: Sequence[dict[str, Any]], title: st
         ("Memory and power", "hardware"): [*memory.draw(runs), *curves.draw(catalogue.HARDWARE, runs, axes)],
     }
     figures = [one for group in groups.values() for one in group]
-    drawn = {name: places(group) for name, group in groups.items()}
-    head = heads.head_of_one(runs[0]) if alone else heads.head_of_several(runs, title, beside)
     body = [
-        head,
         heads.axis_switch(axes) if any(one.axes for one in figures) else "",
-        *(section(name, inner, anchor) for (name, anchor), inner in drawn.items()),
+        *(section(name, places(group), anchor) for (name, anchor), group in groups.items()),
         section("Exported models", exports.listing([one for run in runs for one in run.exports]), "exported"),
         section("Predicted and measured", sections.predictions(runs, predictions), "predicted"),
         section("Configuration and environment", sections.config(runs), "config"),
     ]
-    return fill(runs[0].name if alone else title, "".join(body), figures, len(runs))
+    return body, figures

@@ -13,6 +13,7 @@ import yaml
 
 from report.run import Run
 from report.values import Points, number
+from sweeps.claims import is_held
 from utilization.ledger import Event, LedgerFile
 
 MARKS = ("config.yaml", "metrics.csv", "ledger.jsonl", "summary.json", "status.json", "plan.json")
@@ -44,6 +45,7 @@ def read_run(path: Path) -> Run:
         events=_events(path / "ledger.jsonl"),
         predictions=read_predictions(path),
         exports=read_exports(path),
+        abandoned=is_held(path / ".lock") is False,
         newest=max((_changed(path / name) for name in MARKS), default=0.0),
     )
 

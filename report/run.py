@@ -39,6 +39,7 @@ class Run:
     metrics: values of each column of metrics.csv by step, steps rising; they can be NaN or infinite.
     summary, plan, status, environment: the JSON files of these names. predictions: rows of prediction.json.
     exports: the export.json of each exported model.
+    abandoned: no process holds the directory's lock.
     events: the ledger's whole events. newest: seconds since 1970 of the last change of any of the files.
     """
 
@@ -55,6 +56,7 @@ class Run:
     events: list[Event] = field(default_factory=list)
     predictions: list[dict[str, Any]] = field(default_factory=list)
     exports: list[dict[str, Any]] = field(default_factory=list)
+    abandoned: bool = False
     newest: float = 0.0
 
     @property
@@ -64,8 +66,12 @@ class Run:
 
     @property
     def state(self) -> str:
-        """`running`, `finished`, `pruned`, `preempted`, `interrupted`, `failed`, or `unknown`."""
-        return str(self.status.get("status") or self.summary.get("status") or "unknown")
+        """`running`, `finished`, `pruned`, `preempted`, `interrupted`, `failed`, or `unknown`.
+
+        A run that was killed could not say so: its status is `running`, but no process holds its lock.
+        """
+        said = str(self.status.get("status") or self.summary.get("status") or "unknown")
+        return "interrupted" if said == "running" and self.abandoned else said
 
     @property
     def unit(self) -> str:

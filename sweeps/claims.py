@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,6 +47,24 @@ class Claims:
                 raise
         return Claim(descriptor)
 
+    def abandoned(self, number: int) -> bool:
+        """Whether trial `number` was begun and has nobody any more: no sweeper, and no process in its directory."""
+        lock = self._folder.parent / str(number) / ".lock"
+        return is_held(self._folder / str(number)) is False and not is_held(lock)
+
+    def token(self) -> str:
+        """A text that no other sweep directory has, by which a study elsewhere knows this one. Call it `alone`."""
+        file = self._folder / "token"
+        if not file.exists():
+            temporary = file.with_name(".token.tmp")
+            temporary.write_text(uuid.uuid4().hex)
+            temporary.replace(file)
+        return file.read_text()
+
+    def has_token(self) -> bool:
+        """Whether `token` was ever asked for."""
+        return (self._folder / "token").exists()
+
     @contextmanager
     def alone(self) -> Iterator[None]:
         """What runs inside runs in one sweeper at a time."""
@@ -59,3 +78,19 @@ class Claims:
             yield
         finally:
             os.close(descriptor)
+
+
+def is_held(file: Path) -> bool | None:
+    """Whether a process holds the lock `file`, which a kill -9 sets free.
+
+    None where that is not known: there is no such file, it may not be read, or its file system has no locks. A free
+    lock is taken for a moment; who wants it in that moment must ask again.
+    """
+    try:
+        with file.open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    return False

@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sweeps.errors import SweepError
+
 _TRIAL_BYTES = 2 * 2**30
 """Memory that `auto` sets aside for each process of a trial on the CPU: torch alone takes half of it."""
 
@@ -58,7 +60,7 @@ class Devices:
         """Devices for a trial of `count` processes; None while there are not enough.
 
         Raises:
-            ValueError: there never will be.
+            SweepError: there never will be.
         """
         share = self._part(count) if isinstance(self.parallel, int) else self._free(count)
         self._running += share is not None
@@ -85,11 +87,11 @@ class Devices:
             first = slot * count
             chosen = tuple(dict.fromkeys(self.gpus[(first + index) % len(self.gpus)] for index in range(count)))
             if len(chosen) < count:
-                raise ValueError(f"devices={count}: there are {len(self.gpus)} GPUs")
+                raise SweepError(f"devices={count}: there are {len(self.gpus)} GPUs")
             return Share(chosen, threads=max(1, len(self.cores) // (self.parallel * count)), slot=slot)
         total = len(self.cores)
         first, last = slot * total // self.parallel, (slot + 1) * total // self.parallel
-        cores = self.cores[first:last] or (self.cores[slot % total],)
+        cores = self.cores[first:last] or (self.cores[first],)
         return Share(cores=cores, threads=max(1, len(cores) // count), slot=slot)
 
     def _free(self, count: int) -> Share | None:
@@ -97,7 +99,7 @@ class Devices:
         every = self.gpus or tuple(map(str, self.cores))
         kind = "gpu" if self.gpus else "core"
         if count > len(every):
-            raise ValueError(
+            raise SweepError(
                 f"devices={count}: sweep.parallel=auto finds {len(every)} {kind}s for a trial; give a number"
             )
         if not self.gpus and self._running and self._memory < (self._running + 1) * count * _TRIAL_BYTES:

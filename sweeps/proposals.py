@@ -10,6 +10,7 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
+from sweeps.errors import SweepError
 from sweeps.samplers import GridSampler
 from sweeps.space import Axis, Point, Space
 
@@ -45,10 +46,16 @@ class Untried(BaseSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
+        again: Point | None = None
         for point in self._proposals(study, trial):
+            if any(point.get(name) != value for name, value in trial.params.items()):
+                continue  # a part was drawn already, by a sweeper that was killed over it
             if identity(point) not in self.tried:
                 return point
-        raise ValueError("every point of the space has been tried")
+            again = again or point
+        if again is None:
+            raise ValueError("every point of the space has been tried")
+        return again
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -71,13 +78,20 @@ class Untried(BaseSampler):
             yield from self.space.points()
 
     def _draw(self, sampler: BaseSampler, study: Study, trial: FrozenTrial) -> Point:
+        try:
+            return self._point(sampler, study, trial)
+        except ValueError as error:  # so Optuna's samplers refuse a space or a study that is not for them
+            raise SweepError(f"sweep/sampler: {' '.join(str(error).split())}") from error
+
+    def _point(self, sampler: BaseSampler, study: Study, trial: FrozenTrial) -> Point:
         together = sampler.infer_relative_search_space(study, trial)
         drawn = sampler.sample_relative(study, trial, together)
 
         def value_of(axis: Axis) -> Any:
-            values = axis.values() if axis.distribution.single() else None
-            if values:
-                return values[0]
+            if axis.name in trial.params:
+                return trial.params[axis.name]
+            if axis.distribution.single():
+                return axis.ends()[0]
             if axis.name in drawn and together[axis.name] == axis.distribution:
                 return drawn[axis.name]
             return sampler.sample_independent(study, trial, axis.name, axis.distribution)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sweeps.process import read_status, read_summary
+from sweeps.process import read_status, read_summary, reason_of
 from sweeps.study import SharedStudy
 from sweeps.trial import Outcome, Row, Trial
 
@@ -24,14 +24,14 @@ class Search:
         self.study, self._pruner = study, pruner
 
     def claim(self) -> Trial | None:
-        """The next trial to run. One whose process ended after its sweeper was killed is brought in without a start."""
+        """The next trial to run. One that ended after its sweeper was killed is brought in without a start."""
         while (trial := self.study.claim()) is not None:
-            status = read_status(trial.directory).get("status")
-            if status not in ("finished", "pruned"):
+            status = read_status(trial.directory)
+            if status.get("status") not in ("finished", "pruned", "failed"):
                 if self._pruner is not None:
                     trial.environment[VARIABLE] = json.dumps(self._told(trial))
                 return trial
-            self.end(trial, Outcome(status))
+            self.end(trial, Outcome(status["status"], reason_of(str(status.get("error", "")))))
         return None
 
     def end(self, trial: Trial, outcome: Outcome) -> Outcome:
@@ -51,6 +51,10 @@ class Search:
     def rows(self) -> list[Row]:
         """Every trial as it stands."""
         return self.study.rows()
+
+    def best(self) -> list[int]:
+        """The number of the best finished trial; with several objectives those of the Pareto set."""
+        return [trial.number for trial in self.study.best()]
 
     def _told(self, trial: Trial) -> dict[str, Any]:
         metric = self.study.metrics[0]

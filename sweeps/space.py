@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
 from itertools import product
 from typing import Any
 
 from hydra.core.override_parser.types import Override
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+
+from sweeps.errors import SweepError
 
 Point = dict[str, Any]
 """A value for each axis that exists there."""
@@ -34,15 +38,16 @@ class Axis:
         """The override for people: fractions in four digits."""
         return f"{self.name}={value:.4g}" if isinstance(value, float) else self.word(value)
 
-    def values(self) -> list[Any] | None:
+    def values(self) -> Sequence[Any] | None:
         """All values, in order; None where there is no finite list of them."""
         match self.distribution:
             case CategoricalDistribution(choices=choices):
                 return list(choices)
             case IntDistribution(low=low, high=high, step=step):
-                return list(range(low, high + 1, step))
+                return range(low, high + 1, step)
             case FloatDistribution(low=low, high=high, step=float(step)):
-                return [low + step * index for index in range(round((high - low) / step) + 1)]
+                # The last one in binary may be a hair above `high`, where Optuna ends.
+                return [min(low + step * index, high) for index in range(round((high - low) / step) + 1)]
         return None
 
     def ends(self) -> tuple[Any, Any]:
@@ -78,7 +83,7 @@ class Space:
         """Every axis' distribution by its name."""
         return {axis.name: axis.distribution for axis in self.axes}
 
-    @property
+    @cached_property
     def size(self) -> int | None:
         """The number of points; None where it is not finite."""
         total = 0
@@ -112,7 +117,7 @@ def build_space(swept: Sequence[Override], fixed: Sequence[str], groups: Sequenc
     has it. `groups` are the names of all config groups.
 
     Raises:
-        ValueError: an axis cannot be searched, or exists nowhere; the line names its key.
+        SweepError: an axis cannot be searched, or exists nowhere; the line names its key.
     """
     first = [override for override in swept if override.key_or_group in groups]
     others = [override for override in swept if override.key_or_group not in groups]
@@ -128,7 +133,7 @@ def build_space(swept: Sequence[Override], fixed: Sequence[str], groups: Sequenc
     for override in others:
         if not any(override.get_key_element() in names for names in active.values()):
             keys_of([*words, *fixed, f"{override.key_or_group}=null"])  # says what is wrong with the key
-            raise ValueError(f"{override.key_or_group}: unknown key")
+            raise SweepError(f"{override.key_or_group}: unknown key")
     axes = [axis_of(override, present.get(override.key_or_group)) for override in others]
     return Space([*group_axes, *axes], len(group_axes), active)
 
@@ -139,35 +144,37 @@ def axis_of(override: Override, present: Any) -> Axis:
     ``interval`` is an axis of fractions; of whole numbers where the present value is one, or as ``int(interval(1,8))``.
 
     Raises:
-        ValueError: the override cannot be searched.
+        SweepError: the override cannot be searched.
     """
     name, line = override.get_key_element(), override.input_line or ""
     sweep: Any = override.value()
     unknown = set(getattr(sweep, "tags", ())) - {"log"}
     if unknown:
-        raise ValueError(f"{line}: the only tag is log, as in tag(log,interval(1e-4,1e-1))")
+        raise SweepError(f"{line}: the only tag is log, as in tag(log,interval(1e-4,1e-1))")
     log = "log" in getattr(sweep, "tags", ())
     if override.is_interval_sweep():
         return Axis(name, _interval(line, sweep, log, isinstance(present, int) and not isinstance(present, bool)), {})
     if override.is_range_sweep() and not sweep.shuffle and (values := list(sweep.range())) and sweep.step > 0:
         return Axis(name, _stepped(line, values, sweep.step, log), {})
     if log:
-        raise ValueError(f"{line}: tag(log, ...) goes with interval(...) and with range(...) of step 1")
+        raise SweepError(f"{line}: tag(log, ...) goes with interval(...) and with range(...) of step 1")
     texts = list(override.sweep_string_iterator())
     plain = list(override.sweep_iterator())
     choices = {_choice(value, text): text for value, text in zip(plain, texts, strict=True)}
+    if len(choices) < len(set(texts)):
+        raise SweepError(f"{line}: some of its values are equal, as 1 and true are; name each once")
     if not choices:
-        raise ValueError(f"{line}: no values to try")
+        raise SweepError(f"{line}: no values to try")
     return Axis(name, CategoricalDistribution(tuple(choices)), choices)
 
 
 def _interval(line: str, sweep: Any, log: bool, whole: bool) -> BaseDistribution:
     low, high = sweep.start, sweep.end
     if whole and not (float(low).is_integer() and float(high).is_integer()):
-        raise ValueError(f"{line}: the key holds a whole number; the interval's ends must be whole too")
+        raise SweepError(f"{line}: the key holds a whole number; the interval's ends must be whole too")
     whole = whole or (isinstance(low, int) and isinstance(high, int))
     if not low < high or (log and low <= 0):
-        raise ValueError(f"{line}: the first number must be below the second{', and above 0' if log else ''}")
+        raise SweepError(f"{line}: the first number must be below the second{', and above 0' if log else ''}")
     return (
         IntDistribution(int(low), int(high), log=log) if whole else FloatDistribution(float(low), float(high), log=log)
     )
@@ -176,10 +183,11 @@ def _interval(line: str, sweep: Any, log: bool, whole: bool) -> BaseDistribution
 def _stepped(line: str, values: list[Any], step: float, log: bool) -> BaseDistribution:
     whole = all(isinstance(value, int) for value in (*values, step))
     if log and not (whole and step == 1 and values[0] > 0):
-        raise ValueError(f"{line}: tag(log, ...) goes with interval(...) and with range(...) of step 1 above 0")
+        raise SweepError(f"{line}: tag(log, ...) goes with interval(...) and with range(...) of step 1 above 0")
     if whole:
         return IntDistribution(values[0], values[-1], log=log, step=int(step))
-    return FloatDistribution(float(values[0]), values[0] + step * (len(values) - 1), step=float(step))
+    last = Decimal(str(values[0])) + Decimal(str(step)) * (len(values) - 1)  # as written, not a hair beside it
+    return FloatDistribution(float(values[0]), float(last), step=float(step))
 
 
 def _choice(value: Any, text: str) -> Any:

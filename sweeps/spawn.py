@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -41,8 +42,9 @@ class Process(Protocol):
 
 
 class Spawner(Protocol):
-    """Starts processes, each the first of a session of its own."""
+    """Starts processes, each the first of a session of its own, which will import the modules that `load` names."""
 
+    def load(self, modules: Sequence[str]) -> None: ...
     def start(self, order: Order) -> Process: ...
     def close(self) -> None: ...
 
@@ -53,9 +55,12 @@ class Cold:
     def __init__(self, program: Sequence[str]) -> None:
         self.program = program
 
+    def load(self, modules: Sequence[str]) -> None:
+        """Each process imports for itself."""
+
     def start(self, order: Order) -> Process:
         """Start it; this process is its parent, as MATMILL_SWEEPER says."""
-        environment = {"MATMILL_SWEEPER": str(os.getpid()), **order.environment}
+        environment = {**order.environment, "MATMILL_SWEEPER": str(os.getpid())}
         with order.console.open("ab") as console:
             process = subprocess.Popen(
                 [*self.program, *order.words], stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT,
@@ -73,53 +78,60 @@ class Cold:
 class Warm:
     """Forks each process from a server that has imported everything: a trial starts in a second instead of ten.
 
+    The server begins to import as soon as this is made, beside whatever the sweeper has to do before its first trial.
+
     The server never trains, so every trial begins with the same clean memory, and what one leaves behind is gone with
     it. When the server is lost, or cannot be started, processes are started cold.
     """
 
     def __init__(self, server: Sequence[str], environment: Mapping[str, str], cold: Cold) -> None:
         """`server`: the command that runs `sweeps.warm.serve`; the number of a file descriptor is added."""
-        self.command, self.environment, self.cold = server, environment, cold
-        self._server: subprocess.Popen[bytes] | None = None
-        self._channel: socket.socket | None = None
+        self.cold = cold
         self._ended: dict[int, int] = {}
         self._lost = False
+        self._channel, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with its:
+            self._server = subprocess.Popen(
+                [*server, str(its.fileno())], env=dict(environment), pass_fds=(its.fileno(),),
+                stdin=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+
+    def load(self, modules: Sequence[str]) -> None:
+        """Have it import `modules` too, before the first process is started."""
+        try:
+            self._channel.send(json.dumps({"modules": list(modules)}).encode())
+        except OSError:
+            self._lost = True
 
     def start(self, order: Order) -> Process:
         """Have it forked, once the server is ready."""
-        if self._channel is None and not self._lost:
-            self._open()
         pid = None if self._lost else self._order(order)
         return self.cold.start(order) if pid is None else _Forked(pid, self)
 
     def close(self) -> None:
-        """Let the server go; processes that are left see that their parent is gone."""
-        if self._channel is not None:
-            self._channel.close()
-        if self._server is not None:
-            self._server.wait()
+        """End the server, which may still be importing; processes that are left see that their parent is gone."""
+        self._channel.close()
+        self._server.kill()
+        self._server.wait()
 
     def code_of(self, pid: int, wait: bool) -> int | None:
-        """The exit status of a process, once it has ended; that of a killed one where the server was lost."""
+        """The exit status of a process, once it has ended; that of a killed one where the server, which had it, was
+        lost.
+        """
         while pid not in self._ended and not self._lost:
             message = self._receive(wait)
             if message is None:
                 return None
             self._ended[message["pid"]] = message["code"]
-        return self._ended.get(pid, -signal.SIGKILL)
-
-    def _open(self) -> None:
-        mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with its:
-            self._server = subprocess.Popen(
-                [*self.command, str(its.fileno())], env=dict(self.environment), pass_fds=(its.fileno(),),
-                stdin=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
-        self._channel = mine
+        if pid in self._ended:
+            return self._ended.pop(pid)  # the number may be another process' later
+        while _alive(pid):  # the server is lost, its processes see that and save
+            if not wait:
+                return None
+            time.sleep(0.1)
+        return -signal.SIGKILL
 
     def _order(self, order: Order) -> int | None:
-        assert self._channel is not None
-        assert self._server is not None
         environment = {**order.environment, "MATMILL_SWEEPER": str(self._server.pid)}
         what = {"words": list(order.words), "environment": environment, "cores": list(order.cores)}
         try:
@@ -130,12 +142,12 @@ class Warm:
             return None
         while (message := self._receive(wait=True)) is not None:
             if "started" in message:
+                self._ended.pop(int(message["started"]), None)
                 return int(message["started"])
             self._ended[message["pid"]] = message["code"]
         return None
 
     def _receive(self, wait: bool) -> dict[str, Any] | None:
-        assert self._channel is not None
         try:
             data = self._channel.recv(4096, 0 if wait else socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -147,6 +159,14 @@ class Warm:
             return None
         found: dict[str, Any] = json.loads(data)
         return found
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 class _Forked:

@@ -11,6 +11,8 @@ from optuna.exceptions import StorageInternalError
 from optuna.pruners import BasePruner
 from optuna.samplers import RandomSampler
 
+from sweeps.errors import SweepError
+
 _DATABASE_WAIT_S = 60
 """How long sqlite waits for another process that writes."""
 
@@ -25,7 +27,7 @@ def open_storage(url: str) -> optuna.storages.RDBStorage:
     """The storage at `url`.
 
     Raises:
-        ValueError: it cannot be reached, or its driver is missing; without the login in the URL.
+        SweepError: it cannot be reached, or its driver is missing; without the login in the URL.
     """
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError, SQLAlchemyError
@@ -33,7 +35,7 @@ def open_storage(url: str) -> optuna.storages.RDBStorage:
     try:
         shown = make_url(url).render_as_string(hide_password=True)
     except ArgumentError:
-        raise ValueError("sweep.storage: not a URL such as postgresql://user@host/database") from None
+        raise SweepError("sweep.storage: not a URL such as postgresql://user@host/database") from None
     options = {"connect_args": {"timeout": _DATABASE_WAIT_S}} if url.startswith("sqlite") else {}
     try:
         return optuna.storages.RDBStorage(url, engine_kwargs=options)
@@ -41,8 +43,9 @@ def open_storage(url: str) -> optuna.storages.RDBStorage:
         cause = error.__cause__ or error
         why = f"cannot be opened ({type(cause).__name__})"
         if isinstance(cause, ModuleNotFoundError):
-            why = f"needs the package {cause.name}, not installed"
-        raise ValueError(f"sweep.storage={shown}: {why}") from None
+            extra = ": pip install 'matmill[postgresql]'" if cause.name == "psycopg" else ""
+            why = f"needs the package {cause.name}, not installed{extra}"
+        raise SweepError(f"sweep.storage={shown}: {why}") from None
 
 
 def join_trial(url: str, name: str, number: int, pruner: BasePruner) -> optuna.Trial:

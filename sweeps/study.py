@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +12,10 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.claims import Claim, Claims
+from sweeps.errors import SweepError
+from sweeps.ownership import check_directory, check_same
 from sweeps.proposals import Untried, identity, seed_of
+from sweeps.samplers import GridSampler
 from sweeps.space import Space
 from sweeps.storage import open_storage, quiet, suggest
 from sweeps.trial import Outcome, Row, Status, Trial
@@ -51,21 +53,28 @@ class SharedStudy:
         have changed since it was created.
 
         Raises:
-            ValueError: the storage cannot be reached, or holds another sweep under this name.
+            SweepError: the storage cannot be reached, or holds another sweep under this name; or the sampler is a grid,
+                and the space has no list of points.
         """
         quiet()
         self.directory, self.space, self.metrics, self.n_trials, self.seed = directory, space, metrics, n_trials, seed
         self.url = storage or f"sqlite:///{directory.absolute() / 'study.db'}"
         self.claims = Claims(directory)
         self._make_sampler = make_sampler
-        self._set_aside: set[int] = set()
+        self._set_aside: dict[int, Status] = {}
+        sampler = make_sampler(seed)
+        if isinstance(sampler, GridSampler) and space.size is None:
+            raise SweepError("sweep/sampler=grid: an interval has no list of points; use range(...) or name its values")
         with self.claims.alone():
             self.storage = open_storage(self.url)
             self.study = optuna.create_study(
                 study_name=name, storage=self.storage, directions=list(directions), load_if_exists=True,
-                sampler=make_sampler(seed), pruner=pruner,
+                sampler=sampler, pruner=pruner,
             )  # fmt: skip
-            self._check_same({"axes": _described(space), "objectives": [*metrics, *directions], **identity_words})
+            check_directory(self.study, directory, self.claims)
+            axes = [f"{name}: {distribution}" for name, distribution in space.distributions().items()]
+            what = {"axes": axes, "objectives": [*metrics, *directions], **identity_words}
+            check_same(self.study, directory, what)
 
     @property
     def name(self) -> str:
@@ -90,15 +99,17 @@ class SharedStudy:
                     claim.release()  # it ended a moment ago
             if len(trials) >= self.n_trials or self._exhausted(trials):
                 return None
+            if (taken := self.directory / str(len(trials))).exists():
+                raise SweepError(f"{taken}: is of another sweep than the study; choose another sweep_dir")
             study_id = self.storage.get_study_id_from_name(self.name)
             number = self.storage.get_trial(self.storage.create_new_trial(study_id)).number
             claim = self.claims.take(number)
             if claim is None:
-                raise ValueError(f"{self.directory}: trial {number} is locked before it exists")
+                raise SweepError(f"{self.directory}: trial {number} is locked before it exists")
             return self._begin(self.trials()[number], claim)
 
     def tell(self, trial: Trial, outcome: Outcome, values: Sequence[float] | None) -> None:
-        """Note how `trial` ended, and let it go; a preempted one stays open, but not for this sweeper."""
+        """Note how `trial` ended, and let it go; one that goes on later stays open, but not for this sweeper."""
         found = self.trials()[trial.number]
         self.note(found, "seconds", float(found.user_attrs.get("seconds", 0.0)) + outcome.seconds)
         states = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
@@ -107,7 +118,7 @@ class SharedStudy:
         if outcome.status in states:
             self.study.tell(trial.number, values, state=states[outcome.status])
         else:
-            self._set_aside.add(trial.number)
+            self._set_aside[trial.number] = outcome.status
         trial.claim.release()
 
     def note(self, trial: FrozenTrial, key: str, value: Any) -> None:
@@ -123,10 +134,15 @@ class SharedStudy:
 
     def rows(self) -> list[Row]:
         """Every trial as it stands; a pruned one's figure is the last it reported."""
+        with self.claims.alone():  # between a trial's creation and its claim nobody may look at its lock
+            trials = self.trials()
+            running = [trial.number for trial in trials if trial.state is TrialState.RUNNING]
+            status_of: dict[int, Status] = {n: "interrupted" for n in running if self.claims.abandoned(n)}
+        status_of |= {number: self._set_aside[number] for number in running if number in self._set_aside}
         rows = []
-        for trial in self.trials():
+        for trial in trials:
             label = self.space.label(trial.params)
-            status = "preempted" if trial.number in self._set_aside else _STATUS[trial.state]
+            status = status_of.get(trial.number, _STATUS[trial.state])
             figures = dict(zip(self.metrics, trial.values or [], strict=False))
             reason, seconds = trial.user_attrs.get("reason", ""), trial.user_attrs.get("seconds", 0.0)
             rows.append(Row(trial.number, dict(trial.params), label, status, reason, seconds, figures))
@@ -152,24 +168,3 @@ class SharedStudy:
     def _exhausted(self, trials: Sequence[FrozenTrial]) -> bool:
         size = self.space.size
         return size is not None and len({identity(trial.params) for trial in trials}) >= size
-
-    def _check_same(self, what: Mapping[str, Any]) -> None:
-        before = self.study.user_attrs.get("matmill")
-        if before is None:
-            self.study.set_user_attr("matmill", json.loads(json.dumps(what)))
-            return
-        for key, value in json.loads(json.dumps(what)).items():
-            if before.get(key) != value:
-                old, new = (_in_words(x) for x in (before.get(key), value))
-                raise ValueError(
-                    f"sweep_dir={self.directory} was started with {key} {old}, now {new}: "
-                    "give the former or choose another sweep_dir"
-                )
-
-
-def _described(space: Space) -> list[str]:
-    return [f"{name}: {distribution}" for name, distribution in space.distributions().items()]
-
-
-def _in_words(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) and value else str(value or "nothing")

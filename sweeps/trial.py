@@ -6,13 +6,15 @@ from typing import Any, Literal
 
 from sweeps.claims import Claim
 
-Status = Literal["waiting", "running", "finished", "pruned", "failed", "preempted", "submitted"]
-"""`preempted`: stopped by a signal; it goes on from its checkpoint. `submitted`: a cluster's job that has not ended."""
+Status = Literal["waiting", "running", "finished", "pruned", "failed", "preempted", "interrupted", "submitted"]
+"""`preempted`: stopped by a signal; it goes on from its checkpoint. `interrupted`: killed before it
+could say so, and its sweeper with it; it goes on too. `submitted`: a cluster's job that has not ended.
+"""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a trial's process ended; `reason` says why a failed one failed; `seconds` of this process."""
+    """How a trial's process or job ended; `reason` says why a failed one failed; `seconds` that it ran."""
 
     status: Status
     reason: str = ""

@@ -1,17 +1,27 @@
 """The process that trials are forked from: it has imported what they need and does nothing else."""
 
+import importlib
 import json
 import os
 import select
 import socket
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 _MESSAGE_BYTES = 2**20
 _DESCRIPTORS = 64
 
 
+def load(modules: Iterable[str]) -> None:
+    """Import `modules`; what cannot be imported is left for the trial that needs it to say."""
+    for name in modules:
+        with suppress(ImportError):
+            importlib.import_module(name)
+
+
 def serve(channel: socket.socket) -> list[str] | None:
-    """Fork a process for each order that comes by `channel`, and tell of their ends.
+    """Fork a process for each order that comes by `channel`, and tell of their ends; import what it is told to.
 
     Returns in each new process, with its words; in the server only when the sweeper is gone, with None.
     """
@@ -28,12 +38,16 @@ def serve(channel: socket.socket) -> list[str] | None:
             data, descriptors, _, _ = socket.recv_fds(channel, _MESSAGE_BYTES, _DESCRIPTORS)
             if not data:
                 return None
+            message = json.loads(data)
+            if "modules" in message:
+                load(message["modules"])
+                continue
             pid = os.fork()
             if pid == 0:
                 channel.close()
                 for descriptor in children:
                     os.close(descriptor)
-                return _become(json.loads(data), descriptors[0])
+                return _become(message, descriptors[0])
             children[os.pidfd_open(pid)] = pid
             for received in descriptors:
                 os.close(received)

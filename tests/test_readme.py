@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from matmill.compose import compose, create_loader
 from matmill.multirun import split_own
@@ -58,6 +59,25 @@ def test_other_commands_compose(command):
     """Each shown override is a key of its command."""
     name, *words = shlex.split(command)[1:]
     compose({"export": "export_run"}.get(name, name), words)
+
+
+def test_the_sweep_of_wandb_composes():
+    """sweep.yaml as `wandb agent` reads it: its command, with a value for each parameter, composes."""
+    wandb_sweeps = pytest.importorskip("wandb.sdk.launch.sweeps.utils")
+    [block] = [block for block in blocks("yaml") if "args_no_hyphens" in block]
+    sweep = yaml.safe_load(block)
+    assert "val/loss" in sweep["metric"].values()
+    ends = {
+        key: how["values"] if "values" in how else [how["min"], how["max"]] for key, how in sweep["parameters"].items()
+    }
+    for end in (0, -1):
+        given = {key: {"value": values[end]} for key, values in ends.items()}
+        words, arguments = wandb_sweeps.make_launch_sweep_entrypoint(
+            wandb_sweeps.create_sweep_command_args({"args": given}), list(sweep["command"])
+        )
+        assert words[:2] == ["matmill", "train"]
+        assert len(arguments) == len(given)
+        check(compose("train", [*words[2:], *arguments]))
 
 
 def test_every_command_of_the_readme_is_tried():

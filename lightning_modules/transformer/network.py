@@ -73,13 +73,8 @@ class Transformer(nn.Module):
         super().__init__()
         if vocab_size is None:
             raise ValueError("model.vocab_size is null: give a size, or data whose tokenizer tells it")
-        if head_dim is None and d_model % n_heads:
-            raise ValueError(f"model.d_model={d_model} is not divisible by model.n_heads={n_heads}")
-        n_kv_heads = n_kv_heads or n_heads
-        if n_heads % n_kv_heads:
-            raise ValueError(f"model.n_heads={n_heads} is not divisible by model.n_kv_heads={n_kv_heads}")
-        default_base_head_dim = head_dim or base_width / n_heads
-        head_dim = head_dim or d_model // n_heads
+        base = base_head_dim or head_dim or base_width / n_heads
+        n_kv_heads, head_dim = _heads(d_model, n_heads, n_kv_heads, head_dim)
         d_ff = d_ff or -(-8 * d_model // (3 * FEED_FORWARD_MULTIPLE)) * FEED_FORWARD_MULTIPLE
         self.vocab_size, self.d_model, self.n_layers, self.d_ff = vocab_size, d_model, n_layers, d_ff
         self.n_heads, self.n_kv_heads, self.head_dim = n_heads, n_kv_heads, head_dim
@@ -95,25 +90,24 @@ class Transformer(nn.Module):
         )
         self.parametrization = STANDARD
         if parametrization == "mup":
-            base = base_head_dim or default_base_head_dim
             self.parametrization = mup(d_model=d_model, head_dim=head_dim, base_width=base_width, base_head_dim=base)
         self.embedding = nn.Embedding(vocab_size, d_model)
         self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
-        self.blocks = nn.ModuleList(
-            Block(
-                d_model=d_model,
-                n_heads=n_heads,
-                n_kv_heads=n_kv_heads,
-                head_dim=head_dim,
-                d_ff=d_ff,
-                norm_eps=norm_eps,
-                dropout=dropout,
-                attention_scale=self.parametrization.attention,
-            )
-            for _ in range(n_layers)
-        )
+        self.blocks = nn.ModuleList(self._block(dropout) for _ in range(n_layers))
         self.norm = RMSNorm(d_model, norm_eps)
         self.head = TiedHead(loss_chunk_tokens) if tie_embeddings else Head(d_model, vocab_size, loss_chunk_tokens)
+
+    def _block(self, dropout: float) -> Block:
+        return Block(
+            d_model=self.d_model,
+            n_heads=self.n_heads,
+            n_kv_heads=self.n_kv_heads,
+            head_dim=self.head_dim,
+            d_ff=self.d_ff,
+            norm_eps=self.norm_eps,
+            dropout=dropout,
+            attention_scale=self.parametrization.attention,
+        )
 
     @torch.no_grad()
     def init_weights(self) -> None:
@@ -187,3 +181,12 @@ class Transformer(nn.Module):
                 f"{tokens.shape[1]} tokens are more than model.max_sequence_length={self.max_sequence_length}"
             )
         return self.logits(self.hidden(tokens, documents, cache), targets)
+
+
+def _heads(d_model: int, n_heads: int, n_kv_heads: int | None, head_dim: int | None) -> tuple[int, int]:
+    """Heads of keys and values, and channels of each head; ValueError where the sizes do not fit together."""
+    if head_dim is None and d_model % n_heads:
+        raise ValueError(f"model.d_model={d_model} is not divisible by model.n_heads={n_heads}")
+    if n_heads % (n_kv_heads or n_heads):
+        raise ValueError(f"model.n_heads={n_heads} is not divisible by model.n_kv_heads={n_kv_heads}")
+    return n_kv_heads or n_heads, head_dim or d_model // n_heads

@@ -9,8 +9,8 @@ from safetensors import safe_open
 from export.exporter import Exporter, Task, Written
 from export.layers import layers
 from export.quantized_directory import WEIGHTS
+from export.runtimes import make_runtime
 from export.source import Source
-from export.verify import make_runtime
 
 SIZES = {"d_model": 128, "d_ff": 256, "n_layers": 2}
 """The smallest transformer that groups of 128 fit into."""

@@ -5,9 +5,11 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from export.exporter import Exporter
 from export.pipeline import export
+from export.runtimes import runtime_name
 from export.source import Source
 from matmill.export_choice import shipped
 from tests.export.sources import image_source, text_source
@@ -19,18 +21,6 @@ WRITE = "MATMILL_WRITE_TABLE"
 
 EXPORTS = shipped()
 KINDS = ("text", "images")
-RUNTIMES = {
-    "AotiRuntime": "torch (AOTInductor)",
-    "BitsAndBytesRuntime": "transformers, bitsandbytes",
-    "CompressedTensorsRuntime": "transformers, compressed-tensors",
-    "ExecuTorchRuntime": "ExecuTorch",
-    "LlamaCppRuntime": "llama.cpp",
-    "OnnxRuntime": "ONNX Runtime",
-    "Pt2Runtime": "torch",
-    "TorchAoRuntime": "transformers or torch, torchao",
-    "TransformersRuntime": "transformers",
-}
-"""What the runtimes are called outside of this project."""
 
 
 def _source(kind: str, folder: Path) -> Source:
@@ -39,12 +29,11 @@ def _source(kind: str, folder: Path) -> Source:
 
 
 def _cell(name: str, kind: str) -> str:
-    """What the table says of an export and a network, by what the exporter itself says."""
+    """What the table says of an export and a network, by what the exporter itself says; not of this machine."""
     exporter = EXPORTS[name]
     if not exporter.supports(_SOURCES[kind]):
         return "no"
-    reason = exporter.unavailable() or ""
-    return "on a GPU" if "CUDA" in reason or "GPU" in reason else "yes"
+    return "on a GPU" if exporter.needs_gpu else "yes"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -61,8 +50,8 @@ def test_the_readme_lists_them() -> None:
     """Its table is what the exporters say of themselves; the tests below hold them to it."""
     lines = ["| `export` | transformer | AlexNet | verified in |", "|---|---|---|---|"]
     for name, exporter in EXPORTS.items():
-        runtime = RUNTIMES[exporter.runtime.rpartition(".")[2]]
-        lines.append(f"| {name} | {_cell(name, 'text')} | {_cell(name, 'images')} | {runtime} |")
+        cells = (_cell(name, kind) for kind in KINDS)
+        lines.append(f"| {name} | {' | '.join(cells)} | {runtime_name(exporter.runtime)} |")
     table = "\n".join(lines) + "\n"
     text = README.read_text(encoding="utf-8")
     pattern = re.escape(MARKS[0]) + "(.*?)" + re.escape(MARKS[1])
@@ -72,6 +61,15 @@ def test_the_readme_lists_them() -> None:
     found = re.search(pattern, text, re.DOTALL)
     assert found is not None
     assert found[1] == table, f"write it anew by {WRITE}=1"
+
+
+def test_what_needs_a_gpu_is_refused_without_one() -> None:
+    """The table says the same on every machine, the refusal what this one lacks."""
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    reasons = {name: exporter.unavailable() for name, exporter in EXPORTS.items() if exporter.needs_gpu}
+    assert reasons
+    assert all(reason and "CUDA" in reason for reason in reasons.values())
 
 
 @pytest.mark.slow

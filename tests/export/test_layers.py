@@ -1,5 +1,6 @@
 """Which layers a name means, and that one which means none is not passed over."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,11 @@ def test_a_part_means_all_its_layers(tmp_path: Path) -> None:
 
 
 def test_a_name_that_fits_nothing_is_refused(tmp_path: Path) -> None:
-    """A misspelt name would leave a layer quantized that was to be spared."""
-    with pytest.raises(ValueError, match=r"'block\.1' names no layer; there are: blocks\.0\.attention\.query"):
-        named_layers(text_source(tmp_path).network, ["blocks.0", "block.1"])
+    """A misspelt name would leave a layer quantized that was to be spared; the nearest ones are told."""
+    network = text_source(tmp_path).network
+    for name, message in (
+        ("block.1", "skip: 'block.1' names no layer; did you mean blocks.1 or blocks.0?"),
+        ("conv1", "skip: 'conv1' names no layer; it has blocks, head"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            named_layers(network, ["blocks.0", name])

@@ -127,6 +127,15 @@ def test_schemes(tmp_path: Path, settings, most_kl: float, head: str) -> None:
     assert distance(source.logits(inputs[:1])[:, 3:], found, source.held_out.targets[:1, 3:]).kl < most_kl
 
 
+def test_a_head_that_is_to_be_skipped_stays_in_floating_point(tmp_path: Path) -> None:
+    """Also where the settings would store it in 8 bits beside layers of 4."""
+    source = text_source(tmp_path, n_layers=1, tie_embeddings=False)
+    result, _ = written(source, tmp_path / "export", frozenset({"head"}), scheme="int4", head="int8")
+    assert result.layers_skipped == {"head": "asked for"}
+    assert (result.layers_quantized, result.head) == (7, "fp32")
+    assert result.components["head"] == 4 * source.network.vocab_size * source.network.d_model
+
+
 @pytest.mark.parametrize(
     ("scheme", "levels"),
     [("int8_dynamic", 127), pytest.param("int8_static", 127, marks=pytest.mark.slow), ("int4", 8)],

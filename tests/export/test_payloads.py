@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from export.exporter import Task
-from export.verify import make_runtime
+from export.runtimes import make_runtime
 from matmill.export_choice import shipped
 from tests.export.sources import image_source, text_source
 

@@ -23,17 +23,20 @@ def test_staging_is_gone_after_a_failure(tmp_path: Path) -> None:
 
 
 def test_what_killed_processes_left_is_removed(tmp_path: Path) -> None:
-    """Directories of processes that are gone are cleaned up, whatever their export; those of living ones are not."""
+    """Directories of processes that are gone are cleaned up, whatever their export; nothing else is."""
     process = os.fork()
     if process == 0:
         os._exit(0)
     os.waitpid(process, 0)
-    dead, living, other = f".a.{process}.tmp", f".a.{os.getppid()}.tmp", f".b.{process}.tmp"
-    for name in (dead, living, other):
+    here = module._HERE
+    dead, other = f".a.{here}-{process}.export", f".b.{here}-{process}.export"
+    living, elsewhere = f".a.{here}-{os.getppid()}.export", f".a.not-{here}-{process}.export"
+    foreign = f".my.{process}.tmp"
+    for name in (dead, other, living, elsewhere, foreign):
         (tmp_path / name).mkdir()
     with staging(tmp_path / "a"):
         pass
-    assert {path.name for path in tmp_path.iterdir()} == {living}
+    assert {path.name for path in tmp_path.iterdir()} == {living, elsewhere, foreign}
 
 
 @pytest.mark.parametrize("atomic", [True, False])

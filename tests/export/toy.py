@@ -75,6 +75,7 @@ class ToyExporter(Exporter):
 class ToyRuntime:
     """Looks tokens up in the table."""
 
+    name = "the toy's program"
     packages = ("torch",)
     trusted_only = False
 

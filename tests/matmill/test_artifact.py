@@ -3,6 +3,8 @@
 import json
 import pickle
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -164,6 +166,43 @@ def test_a_damaged_artifact_is_named(command: str, artifact: Path, tmp_path: Pat
         assert len(result.err.splitlines()) == 1
 
 
+COMMANDS = {"generate": ["prompt=a"], "evaluate": [], "bench": ["decode", "steps=4", "prompt_tokens=8"]}
+
+
+def _said(folder: Path, artifact: Path, *more: str) -> set[tuple[int, str]]:
+    """Exit status and message, without the command's name, of every command that takes an artifact."""
+    found = set()
+    for command, words in COMMANDS.items():
+        result = run(folder, command, *words, f"artifact={artifact}", *more)
+        found.add((result.status, result.err.removeprefix(f"matmill {command}: ")))
+    return found
+
+
+def test_the_same_mistake_is_told_in_the_same_words(trained: Path, artifact: Path, tmp_path: Path) -> None:
+    """A path that is nothing, a run in place of its export, files that the runtime refuses: told alike everywhere."""
+    assert _said(tmp_path, tmp_path / "nowhere") == {(2, f"artifact={tmp_path / 'nowhere'}: not there\n")}
+    (told,) = _said(tmp_path, trained)
+    assert told[0] == 2
+    assert told[1].endswith("no export (it has no export.json); exports/NAME is wanted, there are: safetensors_fp32\n")
+    refused = trained / "exports" / "refused"
+    shutil.copytree(artifact, refused)
+    (refused / "model.safetensors").write_bytes(b"\0" * (refused / "model.safetensors").stat().st_size)
+    (told,) = _said(tmp_path, refused)
+    shutil.rmtree(refused)
+    assert told[0] == 2
+    assert f"artifact={refused}: transformers cannot load or run the model: SafetensorError: " in told[1]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_mistake_is_found_before_anything_slow_is_imported(command: str, tmp_path: Path) -> None:
+    """A wrong path is no matter of seconds; the same of a misspelt export or a run that is not there."""
+    words = [command, *COMMANDS[command], "artifact=nowhere"]
+    for arguments in (words, ["export", "run=nowhere", "export=gguf_q8_0"], ["export", "run=.", "export=gguf_q8"]):
+        code = f"import sys, matmill.cli; sys.exit(matmill.cli.main({arguments!r}) + 100 * ('torch' in sys.modules))"
+        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 2, done.stderr
+
+
 def test_only_runtimes_of_this_project_are_used(artifact: Path, tmp_path: Path) -> None:
     """export.json comes with the artifact: what it names is not imported; and it must be there, and be whole."""
     planted = tmp_path / "planted"
@@ -186,7 +225,5 @@ def test_only_runtimes_of_this_project_are_used(artifact: Path, tmp_path: Path) 
         result = run(tmp_path, "generate", f"artifact={planted}", "prompt=a")
         assert result.status == 2
         assert message in result.err
-    result = run(tmp_path, "generate", f"artifact={tmp_path}", "prompt=a")
-    assert "no export (it has no export.json)" in result.err
     result = run(tmp_path, "generate", "prompt=a")
     assert "set one of them: run=RUN or artifact=RUN/exports/NAME" in result.err

@@ -1,6 +1,7 @@
 """One run a directory: the lock, who keeps it, and machines that do not share the directory."""
 
 import errno
+import fcntl
 import os
 import signal
 from pathlib import Path
@@ -75,3 +76,11 @@ def test_giving_up_leaves_nothing_of_ours_and_all_of_others(tmp_path: Path) -> N
     used.take()
     used.give_up()
     assert (tmp_path / "used" / "notes").is_file()
+
+
+def test_a_report_that_looks_keeps_no_run_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock is held for a moment by who asks whether it is free; a run that starts then asks again."""
+    with (tmp_path / ".lock").open("ab") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        monkeypatch.setattr(claim.time, "sleep", lambda _: looking.close())
+        Claim(tmp_path).take()

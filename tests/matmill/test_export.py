@@ -26,8 +26,9 @@ def test_pairs_that_do_not_exist_are_refused(tmp_path: Path) -> None:
 def test_settings_are_checked(tmp_path: Path) -> None:
     """A misspelt export, a setting out of range and none at all are each one line that names it."""
     for words, message in (
-        (["export=onnx_fp23"], "did you mean onnx_fp32"),
-        (["export=onnx_int8", "export.onnx_int8.calibration_samples=0"], "export.onnx_int8.calibration_samples: "),
+        (["export=onnx_fp23"], "no such export; did you mean onnx_fp32 or onnx_fp16?; matmill export --help lists all"),
+        (["export=onnx"], "did you mean onnx_fp16, onnx_fp32, onnx_int4, onnx_int8 or onnx_int8_dynamic?"),
+        (["export=onnx_fp32"], "run=nowhere: not there"),
         (["export=onnx_fp32", "max_loss_increase=-1"], "max_loss_increase: "),
         ([], "export"),
     ):
@@ -35,6 +36,16 @@ def test_settings_are_checked(tmp_path: Path) -> None:
         assert result.status == 2
         assert message in result.err
         assert len(result.err.splitlines()) == 1
+
+
+def test_settings_of_an_export_are_checked(tmp_path: Path) -> None:
+    """What its class takes is known once there is a run to export."""
+    (tmp_path / "model.gguf").touch()
+    words = ["export=onnx_int8", "export.onnx_int8.calibration_samples=0"]
+    result = run(tmp_path, "export", "run=model.gguf", *words)
+    assert result.status == 2
+    assert "export.onnx_int8.calibration_samples: " in result.err
+    assert len(result.err.splitlines()) == 1
 
 
 @pytest.mark.slow

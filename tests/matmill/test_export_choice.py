@@ -16,7 +16,7 @@ def _row(name: str, size: int, loss: float, problem: str | None = None) -> dict[
 
 
 def test_the_frontier_is_what_nothing_beats_in_both() -> None:
-    """Equal ones are both on it; one that failed its limits counts by its figures, one without figures not at all."""
+    """Equal ones are both on it; one that failed its limits counts by its figures; one without a loss does not."""
     rows = [
         _row("small", 10, 3.0, "above the limit"),
         _row("middle", 20, 2.0),
@@ -24,6 +24,7 @@ def test_the_frontier_is_what_nothing_beats_in_both() -> None:
         _row("beaten", 21, 2.0),
         _row("large", 40, 1.0),
         {"name": "dead", "problem": "died", "figures": None},
+        _row("overflowed", 5, float("nan"), "not a number"),
     ]
     assert frontier(rows) == {"small", "middle", "twin", "large"}
 

@@ -10,6 +10,8 @@ from matmill import export_choice, export_table
 
 FIGURES: dict[str, Any] = {
     "bytes": 10,
+    "scored_samples": 4,
+    "compared_samples": 4,
     "bytes_ratio": 0.5,
     "kl": 0.01,
     "layers_quantized": 3,

@@ -40,6 +40,7 @@ def run(tmp_path, monkeypatch):
         for step in range(min(4, settings["max_new_tokens"])):
             yield [tokens[step] for tokens in said]
 
+    monkeypatch.setattr(generate, "find_checkpoint", lambda path, checkpoint: None)
     monkeypatch.setattr(
         generate, "load_run", lambda path, checkpoint: (OmegaConf.create({"model": {"_target_": "x"}}), module)
     )

@@ -9,6 +9,7 @@ from matmill import report
 from matmill.compose import CONF_DIR, compose
 from matmill.errors import ConfigError
 from tests.report.run_files import make_run, write
+from tests.report.sweep_files import make_sweep, several
 
 
 def settings(*paths: object, **others: object) -> DictConfig:
@@ -59,6 +60,50 @@ def test_figures_as_json(folder, capsys):
     assert figures["runs"][0]["mfu"] == 0.4
     assert figures["predictions"][0]["name"] == "case"
     assert not (folder / "report.html").exists()
+
+
+def test_json_goes_where_output_says(folder, capsys):
+    make_run(folder / "a")
+    report.run(settings("a", format="json", output="figures/a.json"))
+    assert capsys.readouterr().out == "figures/a.json\n"
+    assert json.loads((folder / "figures" / "a.json").read_text())["runs"][0]["mfu"] == 0.4
+
+
+def test_a_sweep_is_explained(folder, capsys):
+    make_sweep(folder / "sweep", several())
+    report.run(settings("sweep"))
+    assert capsys.readouterr().out == "sweep/report.html\n"
+    assert "The best: trial 3" in (folder / "sweep" / "report.html").read_text(encoding="utf-8")
+    report.run(settings("sweep", output="elsewhere/page.html"))
+    write(folder / "sweep" / "3" / "report.html", "")
+    report.run(settings("sweep", output="elsewhere/page.html"))
+    assert '<a href="../sweep/3/report.html">3</a>' in (folder / "elsewhere" / "page.html").read_text(encoding="utf-8")
+    capsys.readouterr()
+    report.run(settings("sweep", format="json"))
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["sweep"]["best"] == [3]
+    assert len(figures["runs"]) == 16
+
+
+def test_a_damaged_sweep_is_one_line(folder):
+    make_sweep(folder / "sweep", several())
+    write(folder / "sweep" / "sweep.json", "{")
+    with pytest.raises(ConfigError, match=r"sweep.json: damaged.*name its runs instead") as error:
+        report.run(settings("sweep"))
+    assert "\n" not in str(error.value)
+
+
+def test_a_sweep_and_a_run_are_runs_side_by_side(folder, capsys):
+    make_sweep(folder / "sweep", several()[:2])
+    make_run(folder / "a")
+    report.run(settings("sweep", "a"))
+    assert "<h1>3 runs</h1>" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_sweep_of_which_nothing_has_ended_gets_no_page_by_itself(folder):
+    path = make_sweep(folder / "sweep", several()[15:])
+    assert report.write_sweep_report(path) is None
+    assert not (path / "report.html").exists()
 
 
 def test_a_runs_own_predictions_are_shown_once(folder, capsys):

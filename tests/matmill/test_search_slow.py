@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.matmill.command import TINY, change
+from tests.postgresql import postgresql
 
-# One after another: sweeps of one user share the machine's devices out among themselves.
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("devices")]
+pytestmark = pytest.mark.slow
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 OPTUNA = ["hydra/sweeper=optuna", "sweep_dir=sweep", "logger=csv", "run_name=searched"]
@@ -189,6 +189,27 @@ def test_two_sweepers_share_one_study(folder: Path) -> None:
     assert all(ran)
 
 
+def test_two_sweepers_share_a_postgresql_study(folder: Path) -> None:
+    """Their trials' processes report there too, the login stays out of every file, and the same command goes on."""
+    words = ["optimizer.lr=tag(log,interval(1e-4,1e-2))", "sweep.n_trials=4", "sweep.parallel=1", "sweep/pruner=median",
+             "trainer.validate_every_steps=2", "sweep.storage='${oc.env:STUDY}'"]  # fmt: skip
+    with postgresql() as url:
+        sweepers = [start(folder, *words, STUDY=url) for _ in range(2)]
+        outs = [sweeper.communicate()[0] for sweeper in sweepers]
+        assert [sweeper.returncode for sweeper in sweepers] == [0, 0], outs
+        status, out = search(folder, *words, STUDY=url)
+    assert status == 0, out
+    assert "[0]" not in out  # nothing is run any more
+    rows = trials(folder)
+    assert [row["number"] for row in rows] == list("0123")
+    assert {row["status"] for row in rows} <= {"finished", "pruned"}
+    assert len({row["optimizer.lr"] for row in rows}) == 4
+    assert sum(out.count(f"\n[{number}] ") for number in range(4) for out in outs) == 4
+    for file in (folder / "sweep").rglob("*"):
+        assert not file.is_file() or b"hunter2" not in file.read_bytes(), file
+    assert "hunter2" not in "".join([out, *outs])
+
+
 def test_pruning_over_two_processes_ends_both(folder: Path) -> None:
     """A hopeless trial under devices=2 leaves at the same step in both processes, with the status `pruned`."""
     status, out = search(
@@ -204,6 +225,8 @@ def test_pruning_over_two_processes_ends_both(folder: Path) -> None:
         assert json.loads((run / "summary.json").read_text())["world_size"] == 2
         assert "were ended" not in (run / "console.log").read_text()
     assert not processes_in(folder)
+    assert out.endswith(f"report: {folder / 'sweep' / 'report.html'}\n")
+    assert "1 finished, 2 pruned" in (folder / "sweep" / "report.html").read_text(encoding="utf-8")
 
 
 def test_secrets_of_the_storage_stay_out_of_the_trials(folder: Path) -> None:

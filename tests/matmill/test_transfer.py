@@ -5,12 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from omegaconf import DictConfig
 
+from lightning_modules.transformer.parametrization import STANDARD
 from matmill.compose import compose
 from matmill.parity import rows, train
+from matmill.run import load_run
 from tests.gloo import in_group
 from tests.matmill.command import TINY, change, run
+from tests.matmill.trained_runs import text_run
 
 MUP = ["model.parametrization=mup", "model.base_width=16", "optimizer.lr=4e-3"]
 
@@ -33,6 +37,28 @@ def test_resume_is_exact(tmp_path):
     straight, again = in_group(1, resumed, tmp_path)[0]
     assert again == straight[3:]
     assert len(straight) == 6
+
+
+def test_an_exported_network_computes_what_was_trained(tmp_path):
+    """transformers reads a file that knows no multipliers, and gives the logits of the trained muP network."""
+    from transformers import LlamaForCausalLM
+
+    directory = text_run(tmp_path, *MUP)
+    result = run(tmp_path, "export", f"run={directory}", "export=safetensors_fp32")
+    assert result.status == 0, result.err
+    exported = directory / "exports" / "safetensors_fp32"
+    assert json.loads((exported / "export.json").read_text())["reload_max_abs_diff"] == 0
+    network = load_run(directory, "latest")[1].network
+    unscaled = load_run(directory, "latest")[1].network
+    unscaled.parametrization = STANDARD
+    reloaded = LlamaForCausalLM.from_pretrained(exported, attn_implementation="sdpa")
+    tokens = torch.randint(257, (4, 32), generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        expected, other = network(tokens), unscaled(tokens)
+        logits = reloaded(tokens).logits
+    assert network.parametrization.logits == 0.5
+    assert (logits - expected).abs().max() < 1e-5 * expected.abs().max()
+    assert (other - expected).abs().max() > 0.1 * expected.abs().max()
 
 
 def losses_on(world: int, folder: Path, *words: str) -> list[float]:

@@ -9,11 +9,16 @@ from tests.matmill.command import TINY, run
 
 def text_run(folder: Path, *words: str) -> Path:
     """A transformer after four steps on forty short texts."""
+    return _train(folder, "data=text", f"data.path={write_texts(folder)}", *TINY, *words)
+
+
+def write_texts(folder: Path) -> Path:
+    """Forty short texts to learn from, in a directory of their own."""
     texts = folder / "texts"
     texts.mkdir()
     for number in range(40):
         (texts / f"{number}.txt").write_text(f"Document {number}: the quick brown fox {number * number} jumps.\n" * 8)
-    return _train(folder, "data=text", f"data.path={texts}", *TINY, *words)
+    return texts
 
 
 def image_run(folder: Path, *words: str) -> Path:

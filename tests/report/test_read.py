@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from matmill.claim import Claim
 from report.read import MARKS, read_metrics, read_run
 from report.values import number, span
 from tests.report.run_files import make_run, write
@@ -89,3 +90,21 @@ def test_events_without_a_step_are_left_out(tmp_path):
     with (path / "ledger.jsonl").open("a") as file:
         file.write('{"event": "step", "time": "soon", "step": 1}\n{"event": "step", "time": 1}\n')
     assert len(read_run(path).events) == 8
+
+
+def test_a_killed_run_is_not_running(tmp_path):
+    """It could not say how it ended; its lock, which a living run holds, is free. Without one nothing is known."""
+    path = make_run(tmp_path / "a", finished=False)
+    assert read_run(path).state == "running"
+    living = Claim(path)
+    living.take()
+    assert read_run(path).state == "running"
+    living._lock.close()  # what a kill -9 does
+    assert read_run(path).state == "interrupted"
+    Claim(path).take()  # reading has left nothing that keeps the next start out
+
+
+def test_a_free_lock_changes_nothing_of_a_run_that_has_said_its_end(tmp_path):
+    path = make_run(tmp_path / "a")
+    (path / ".lock").touch()
+    assert read_run(path).state == "finished"

@@ -41,7 +41,6 @@ FAILED = 'echo \'{"status": "failed", "step": 3, "error": "%s"}\' > status.json;
     [
         ("exit 0", "finished", ""),
         ('echo \'{"status": "pruned"}\' > status.json', "pruned", ""),
-        ("mkdir slurm", "submitted", ""),
         ("exit 75", "preempted", ""),
         ("echo hello; echo 'matmill train: no such file'; exit 1", "failed", "no such file"),
         (FAILED % "ValueError: what", "failed", "ValueError: what"),
@@ -94,3 +93,25 @@ def test_nothing_that_it_started_stays(folder: Path) -> None:
         while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z" and time.monotonic() < until:
             time.sleep(0.02)
         assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_a_sweeper_that_has_to_go_at_once_leaves_the_trial_open(folder: Path) -> None:
+    """A second Ctrl-C kills it: that is no failure of the trial, which goes on from its last checkpoint."""
+    (folder / "0" / "status.json").write_text(json.dumps({"status": "running", "step": 2}))
+    process = run(folder, "trap '' TERM; sleep 600")
+    time.sleep(0.2)
+    process.ask_to_leave()
+    process.kill()
+    assert wait(process).outcome().status == "preempted"
+    assert read_status(folder / "0")["status"] == "running"
+    assert not (folder / "0" / "error.log").exists()
+
+
+def test_the_last_failure_is_the_one_told(folder: Path) -> None:
+    """Of a trial that fails again, in another way, the files say the new way; an unnamed signal has its number."""
+    wait(run(folder, FAILED % "ValueError: first")).outcome()
+    for file in ("status.json", "error.log"):
+        os.utime(folder / "0" / file, (1.0, 1.0))
+    assert wait(run(folder, "kill -40 $$")).outcome().reason == "killed by signal 40"
+    assert read_status(folder / "0")["error"] == "killed by signal 40"
+    assert (folder / "0" / "error.log").read_text() == "killed by signal 40\n"

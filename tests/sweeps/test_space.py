@@ -8,6 +8,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
+from sweeps.errors import SweepError
 from sweeps.space import Space, axis_of, build_space
 
 
@@ -112,3 +113,24 @@ def test_a_key_of_no_option_is_refused() -> None:
     """A misspelt key is no conditional one: the config's own message says which key is meant."""
     with pytest.raises(ValueError, match="sed: unknown key; did you mean seed"):
         build_space(parse("model=a,b", "sed=1,2"), [], ["model"], keys_of)
+
+
+def test_long_axes_are_counted_not_listed() -> None:
+    """Ends and number of values come from the ends."""
+    axis = axis_of(parse("x=interval(0,4294967295)")[0], 1)
+    assert axis.ends() == (0, 4294967295)
+    assert Space([axis]).size == 4294967296
+
+
+def test_stepped_fractions_end_where_optuna_does() -> None:
+    """The last value is the distribution's own end, not the number beside it."""
+    axis = axis_of(parse("x=range(1e-4,1e-3,1e-4)")[0], 0.1)
+    values = list(axis.values() or [])
+    assert len(values) == 9
+    assert all(axis.distribution._contains(value) for value in values)
+
+
+def test_equal_choices_are_refused() -> None:
+    """1 and true are one value to Optuna, which would drop the second without a word."""
+    with pytest.raises(SweepError, match="some of its values are equal"):
+        axis_of(parse("x=1,true")[0], 1)

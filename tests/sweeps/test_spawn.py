@@ -21,9 +21,10 @@ if words is not None:
 COLD = Cold(["bash", "-c"])
 
 
-def warm(server: str = SERVER) -> Warm:
-    """A server whose forks run shell scripts."""
-    return Warm([sys.executable, "-c", server], os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, COLD)
+def warm(server: str = SERVER, *folders: Path) -> Warm:
+    """A server whose forks run shell scripts; it also finds modules in `folders`."""
+    search_path = os.pathsep.join([*map(str, folders), *sys.path])
+    return Warm([sys.executable, "-c", server], os.environ | {"PYTHONPATH": search_path}, COLD)
 
 
 @pytest.fixture(params=["cold", "warm"])
@@ -81,7 +82,6 @@ def test_a_lost_server_is_replaced_by_cold_starts(tmp_path: Path) -> None:
     """Whether it dies later or cannot start: its processes count as killed, the next ones are started all the same."""
     made = warm()
     process = made.start(order(tmp_path, "exec sleep 60"))
-    assert made._server is not None
     made._server.kill()
     assert process.wait() == -signal.SIGKILL
     os.kill(process.pid, signal.SIGKILL)
@@ -101,3 +101,14 @@ def test_the_server_leaves_with_its_sweeper(tmp_path: Path) -> None:
     while "alone" not in (tmp_path / "console.log").read_text() and time.monotonic() < until:
         time.sleep(0.1)
     assert "alone" in (tmp_path / "console.log").read_text()
+
+
+def test_what_is_loaded_is_there_in_the_process(tmp_path: Path) -> None:
+    """The server imports what it is told before it forks; what cannot be imported does not stop it."""
+    (tmp_path / "needed.py").touch()
+    server = SERVER.replace("    os.execvp", "    print(sys.modules['needed'].__name__, flush=True)\n    os.execvp")
+    made = warm(server, tmp_path)
+    made.load(["not_there", "needed"])
+    assert made.start(order(tmp_path, "exit 6")).wait() == 6
+    assert (tmp_path / "console.log").read_text() == "needed\n"
+    made.close()

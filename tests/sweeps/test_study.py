@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import optuna
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from sweeps.errors import SweepError
 from sweeps.proposals import identity
 from sweeps.samplers import GridSampler
 from sweeps.space import Space, build_space
@@ -97,7 +99,9 @@ def test_processes_at_once_share_one_study(tmp_path: Path) -> None:
 
 
 def test_a_killed_sweepers_trial_goes_on_under_its_number(tmp_path: Path) -> None:
-    """While somebody works on it nobody else gets it; after a kill -9 it is the first that is given out again."""
+    """While somebody works on it nobody else gets it; after a kill -9 it counts as interrupted, and is the first
+    that is given out again.
+    """
     reader, writer = os.pipe()
 
     def hold() -> None:
@@ -115,8 +119,10 @@ def test_a_killed_sweepers_trial_goes_on_under_its_number(tmp_path: Path) -> Non
     assert second.number == 1
     assert study.claim() is None
     assert not study.done()
+    assert [row.status for row in study.rows()] == ["running", "running"]
     os.kill(holder.pid or 0, signal.SIGKILL)
     holder.join()
+    assert [row.status for row in study.rows()] == ["interrupted", "running"]
     again = study.claim()
     assert again is not None
     assert again.number == 0
@@ -201,3 +207,42 @@ def test_a_storages_login_is_not_shown(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"sweep\.storage=postgresql") as error:
         open_study(tmp_path, ["x=1,2"], storage="postgresql://me:hunter2@localhost:1/x")
     assert "hunter2" not in str(error.value)
+
+
+def test_a_missing_driver_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what installs it."""
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(SweepError, match=r"needs the package psycopg, .* pip install 'matmill\[postgresql\]'"):
+        open_study(tmp_path, ["x=1,2"], storage="postgresql://me@localhost:1/x")
+
+
+def test_a_part_that_was_drawn_stays_when_the_rest_is(tmp_path: Path) -> None:
+    """A kill after the first axis: the trial gets the rest of its point, on a grid and at random."""
+    for sampler in ("grid", "random"):
+        folder = tmp_path / sampler
+        folder.mkdir()
+        study = open_study(folder, ["x=1,2", "y=1,2"], sampler)
+        study.storage.create_new_trial(study.storage.get_study_id_from_name(study.name))
+        begun = optuna.Trial(study.study, study.trials()[0]._trial_id)
+        begun.storage.set_trial_param(begun._trial_id, "x", 1.0, study.space.axes[0].distribution)
+        drain(open_study(folder, ["x=1,2", "y=1,2"], sampler))
+        points = [identity(trial.params) for trial in study.trials()]
+        assert study.trials()[0].params["x"] == 2
+        assert len(points) == len(set(points)) == 4
+
+
+def test_a_study_and_its_directory_belong_together(tmp_path: Path) -> None:
+    """A directory whose trials the study does not know, another directory's study, somebody else's study: refused."""
+    url = f"sqlite:///{tmp_path}/shared.db"
+    for name in ("one", "two", "three"):
+        (tmp_path / name).mkdir()
+    study = open_study(tmp_path / "one", ["x=1,2,3"], storage=url)
+    (tmp_path / "one" / "0").mkdir()
+    with pytest.raises(SweepError, match="one/0: is of another sweep"):
+        study.claim()
+    assert study.trials() == []
+    with pytest.raises(SweepError, match="study matmill is of another sweep_dir than"):
+        open_study(tmp_path / "two", ["x=1,2,3"], storage=url)
+    optuna.create_study(study_name="own", storage=url).ask({"q": optuna.distributions.IntDistribution(1, 2)})
+    with pytest.raises(SweepError, match="study own is of another sweep_dir than"):
+        open_study(tmp_path / "three", ["x=1,2,3"], storage=url, name="own")
