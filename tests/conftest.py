@@ -13,6 +13,9 @@ def pytest_collection_modifyitems(items):
     import pytest
     import torch
 
+    # Autograd starts its threads at the first backward pass, for as many devices as there seem to be: after a test that
+    # plans for a GPU one, which no fork survives. So the first one is here, where there are none but the CPU.
+    torch.ones(1, requires_grad=True).sum().backward()
     if not torch.cuda.is_available():
         for item in items:
             if item.get_closest_marker("gpu"):
