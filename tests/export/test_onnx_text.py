@@ -95,7 +95,7 @@ def test_a_tied_head_is_stored_once(tmp_path: Path) -> None:
     table = vocabulary * channels
     assert (sizes["fp32"]["embedding"], sizes["fp32"].get("head")) == (4 * table, None)
     assert (sizes["shared"]["embedding"], sizes["shared"].get("head")) == (2 * table, None)
-    assert sizes["own"]["head"] == table  # beside it a scale and a zero point for each row
+    assert sizes["own"]["head"] == table + (4 + 1) * vocabulary  # a scale and a zero point for each row
     assert sizes["own"]["other"] < 60_000  # nor is it hidden there
 
 
