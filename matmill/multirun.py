@@ -78,7 +78,7 @@ def run_trials(
     """Keep the trials of `work` (a `Grid` or `sweeps.search.Search`) running until it is done; the exit status."""
 
     def start(trial: Trial, share: Share) -> TrialProcess | TrialJob:
-        write_trials(directory, work.rows())  # who looks while it runs sees what it was set to
+        write_trials(directory, work.rows(), work.best())  # who looks while it runs sees what it was set to
         words = [*fixed, *trial.words]
         words.append(f"run_dir={QuotedString(str(trial.directory), Quote.single).with_quotes()}")
         if not any(word.startswith("debug=") for word in words):

@@ -52,7 +52,7 @@ class TrialProcess:
 
     def kill(self) -> None:
         """End it and all that it has started, at once: the sweeper has to go. It goes on from its last checkpoint."""
-        self._killed = self._process.poll() is None
+        self._killed = self._killed or self._process.poll() is None
         self._end()
 
     def _end(self) -> None:

@@ -101,7 +101,8 @@ def test_a_sweeper_that_has_to_go_at_once_leaves_the_trial_open(folder: Path) ->
     process = run(folder, "trap '' TERM; sleep 600")
     time.sleep(0.2)
     process.ask_to_leave()
-    process.kill()
+    for _ in range(2):
+        process.kill()
     assert wait(process).outcome().status == "preempted"
     assert read_status(folder / "0")["status"] == "running"
     assert not (folder / "0" / "error.log").exists()
